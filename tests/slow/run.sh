@@ -24,16 +24,15 @@ integration() {
 		$BIN/pytest -m slow --numprocesses 2 --dist loadfile tests/integration
 }
 
-# All faults of the page, whose tables are updated. Tests that load the machine run alone; the others mostly wait.
+# Tests that load the machine run alone; the others mostly wait.
 faults() {
 	local name load=() others=() status=0
 	for name in availability resources storm upgrade; do
 		load+=("tests/slow/faults/test_$name.py") others+=(--ignore "tests/slow/faults/test_$name.py")
 	done
 	$BIN/python tests/integration/build.py || return
-	$BIN/pytest --numprocesses 3 --dist loadfile "${others[@]}" tests/slow/faults \
-		--fault-report docs/evidence/status.md || status=1
-	$BIN/pytest "${load[@]}" --fault-report docs/evidence/status.md || status=1
+	$BIN/pytest --numprocesses 3 --dist loadfile "${others[@]}" tests/slow/faults || status=1
+	$BIN/pytest "${load[@]}" || status=1
 	return $status
 }
 

@@ -6,10 +6,9 @@ import pathlib
 from typing import Any
 
 
-def read(path: pathlib.Path, since: int = 0) -> list[dict[str, Any]]:
-    """Return the events from an offset on, without the last one if its line is not complete yet."""
+def read(path: pathlib.Path) -> list[dict[str, Any]]:
+    """Return the events, without the last one if its line is not complete yet."""
     with path.open("rb") as log:
-        log.seek(since)
         return [json.loads(line) for line in log if line.endswith(b"\n")]
 
 

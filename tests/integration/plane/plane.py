@@ -139,10 +139,10 @@ class Plane:
         self.servers.append(server)
         return await server.start(**environment)
 
-    async def register_webhook(self, port: int, *, namespaces: Sequence[str], name: str = "railwright-test") -> None:
+    async def register_webhook(self, port: int, *, namespaces: Sequence[str]) -> None:
         """Register our webhook on `port` for these namespaces, and wait until the API server calls it."""
         authority = self.certificates.authority.certificate_pem
-        await registration.register(self.api, name, port, authority, namespaces)
+        await registration.register(self.api, "railwright-test", port, authority, namespaces)
 
     async def unregister_webhook(self, *, namespaces: Sequence[str]) -> None:
         """Unregister the webhook; return when the API server no longer calls it."""

@@ -49,7 +49,7 @@ async def webhooks(plane, namespace, site):
             await server.stop()
 
 
-async def test_01_one_of_two_webhooks_is_killed_under_load(fault, webhooks, namespace):
+async def test_01_one_of_two_webhooks_is_killed_under_load(webhooks, namespace):
     killed = webhooks.behind.members[0]
     async with webhooks.load(namespace) as running:
         await waiting.wait(lambda: running.created > 200, describe="200 creates")
@@ -61,14 +61,9 @@ async def test_01_one_of_two_webhooks_is_killed_under_load(fault, webhooks, name
     last = max((when for when, _ in running.failures), default=at) - at
     assert (running.lost, running.uninjected) == (0, 0), running.failures[:3]
     assert last < 2.0, running.failures[-3:]
-    rate = running.created / running.seconds
-    fault.saw(
-        f"{running.created} creates at {rate:.0f}/s, {len(running.failures)} of them failed once and passed when tried "
-        f"again, the last {last:.1f} s after the kill; 0 lost, 0 uninjected"
-    )
 
 
-async def test_02_both_webhooks_are_restarted_under_load(fault, webhooks, namespace):
+async def test_02_both_webhooks_are_restarted_under_load(webhooks, namespace):
     old = list(webhooks.behind.members)
     async with webhooks.load(namespace) as running:
         for server in old:
@@ -80,14 +75,9 @@ async def test_02_both_webhooks_are_restarted_under_load(fault, webhooks, namesp
     for server in old:
         log = server.process.output()
         assert log.index('"draining"') < log.index('"not ready"', log.index('"draining"')), log[-500:]
-    rate = running.created / running.seconds
-    fault.saw(
-        f"{running.created} creates at {rate:.0f}/s while both were replaced, 0 failed, 0 uninjected, "
-        f"the slowest {running.slowest * 1000:.0f} ms; each was not ready, kept answering for {DRAIN:.0f} s, and ended"
-    )
 
 
-async def test_05_a_hanging_webhook_is_given_up(fault, plane, webhooks, namespace):
+async def test_05_a_hanging_webhook_is_given_up(plane, webhooks, namespace):
     for server in webhooks.behind.members[1:]:
         await webhooks.stop(server)
     [only] = webhooks.behind.members
@@ -106,11 +96,5 @@ async def test_05_a_hanging_webhook_is_given_up(fault, plane, webhooks, namespac
         os.kill(only.process.pid, signal.SIGCONT)
     assert 3 < seconds < 8, refused.value
     assert not load.is_injected(plain)
-    began = time.monotonic()
     await waiting.wait(lambda: bool(webhooks.behind.ready), describe="readiness")
     assert load.is_injected(await plane.api.create(load.POD, namespace=namespace, dry_run=True))
-    after = time.monotonic() - began
-    fault.saw(
-        f"rejected after {seconds:.1f} s with the webhook's name (timeoutSeconds 5); liveness got no answer; pods that "
-        f"did not opt in were created; {after:.1f} s after SIGCONT an opted-in pod was created"
-    )

@@ -1,7 +1,6 @@
 """Faults of an unreachable webhook with the shipped configuration, and of objects that change meanwhile."""
 
 import json
-import time
 
 import pytest_asyncio
 import yaml
@@ -76,7 +75,7 @@ def deployment() -> dict:
     return next(document for document in documents if document["kind"] == "Deployment")
 
 
-async def test_03_only_opted_in_pods_need_a_webhook(fault, plane, namespace, site, shipped):
+async def test_03_only_opted_in_pods_need_a_webhook(plane, namespace, site, shipped):
     await site.policy(POLICY)
     await site.start_webhook()
     port = site.webhook.port
@@ -109,14 +108,8 @@ async def test_03_only_opted_in_pods_need_a_webhook(fault, plane, namespace, sit
     }
     for name, (where, tree) in unaffected.items():
         assert await refusal(plane, where, tree) == "", name
-    began = time.monotonic()
     await site.start_webhook(f"--listen=127.0.0.1:{port}")
     await waiting.wait(is_injected, describe="an opted-in pod to be injected again")
-    fault.saw(
-        "rejected with the name pods.railwright.io (a Job with workloads.railwright.io); "
-        f"{len(unaffected)} kinds of others created, railwright's Deployment and its pods among them; injected again "
-        f"{time.monotonic() - began:.1f} s after the start began"
-    )
 
 
 def fail_open(metrics: str) -> float:
@@ -124,7 +117,7 @@ def fail_open(metrics: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if 'name="pods.railwright.io"' in line)
 
 
-async def test_04_every_pod_that_passes_a_webhook_failing_open_is_reported(fault, plane, namespace, shipped):
+async def test_04_every_pod_that_passes_a_webhook_failing_open_is_reported(plane, namespace, shipped):
     await guard.put(plane.api, namespace)
     before = fail_open(await plane.api.request("GET", "/metrics"))
     await shipped(ports.free(), pods="Ignore")
@@ -146,14 +139,8 @@ async def test_04_every_pod_that_passes_a_webhook_failing_open_is_reported(fault
     texts = {json.dumps(event): event for event in audit_log.read(plane.parts.audit_log)}
     [slipped] = [event for text, event in texts.items() if '"slipped"' in text and namespace in text]
     annotations = slipped["annotations"]
-    flagged = [key for key in annotations if "failed-open" in key]
-    assert flagged, annotations
+    assert any("failed-open" in key for key in annotations), annotations
     await guard.remove(plane.api, namespace)
-    count = fail_open(await plane.api.request("GET", "/metrics")) - before
-    fault.saw(
-        "denied by the admission policy by default; admitted with a warning where the namespace asks for it, "
-        f"and with audit annotation {flagged[0].partition('/')[0]}; fail-open counter {count:+.0f}"
-    )
 
 
 async def wait_for_pods(plane, namespace: str, count: int) -> list[dict]:
@@ -167,7 +154,7 @@ async def wait_for_pods(plane, namespace: str, count: int) -> list[dict]:
     return await waiting.wait(list_enough, describe=f"{count} pods", seconds=60)
 
 
-async def test_54_a_deleted_network_refuses_new_pods(fault, plane, namespace, site):
+async def test_54_a_deleted_network_refuses_new_pods(plane, namespace, site):
     rail = {"name": "rail0", "network": f"{namespace}/rail0", "resource": "x.y/vf", "device": "mlx5_0"}
     await plane.api.create(manifests.network("rail0", "x.y/vf"), namespace=namespace)
     await site.install(manifests.policy({"roce": manifests.fabric([rail], transport="roce")}), namespace)
@@ -196,13 +183,9 @@ async def test_54_a_deleted_network_refuses_new_pods(fault, plane, namespace, si
     limits = created["spec"]["containers"][0]["resources"]["limits"]
     assert limits["other.y/vf"] == "1", limits
     assert any("other.y/vf" in warning for warning in plane.api.warnings), plane.api.warnings
-    fault.saw(
-        "deleted: new pods rejected with its name, an Event on the ReplicaSet, 2 existing pods not changed; created "
-        "again with another pool: both pools requested, with a warning"
-    )
 
 
-async def test_55_a_namespace_opts_in_while_pods_are_created(fault, plane, namespace, site, shipped):
+async def test_55_a_namespace_opts_in_while_pods_are_created(plane, namespace, site, shipped):
     await guard.put(plane.api, namespace)
     await site.policy(POLICY)
     await site.start_webhook()
@@ -221,7 +204,6 @@ async def test_55_a_namespace_opts_in_while_pods_are_created(fault, plane, names
 
         await waiting.wait(is_settled, describe=f"the namespace to be opted {'in' if opted_in else 'out'}")
 
-    seen = []
     for opted_in in (True, False):
         job = manifests.workload("Job", pod(), name="train", replicas=30, completions=1000)
         job = await plane.api.create(job, namespace=namespace)
@@ -232,11 +214,5 @@ async def test_55_a_namespace_opts_in_while_pods_are_created(fault, plane, names
         pods = await wait_for_pods(plane, namespace, 40)
         counts = [sum(is_whole(pod, job["spec"]["template"]) is state for pod in pods) for state in (True, False)]
         assert counts[0] >= 10 if opted_in else counts[1] >= 10, counts
-        seen.append(counts)
         await plane.api.delete_all("batch/v1/Job", namespace)
         await plane.api.delete_all("Pod", namespace, grace=0)
-    (inside, before), (still, out) = seen
-    fault.saw(
-        f"opting in: {before} pods of the Job uninjected, {inside} injected, none in part; "
-        f"opting out: {still} injected, {out} as the template"
-    )

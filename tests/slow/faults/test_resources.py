@@ -44,7 +44,7 @@ async def crowd(server, count: int, port: int = 0) -> list[shell.Caller]:
     return callers
 
 
-async def test_58_full_descriptors_and_disk_are_survived(fault, tmp_path, started):
+async def test_58_full_descriptors_and_disk_are_survived(tmp_path, started):
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # of this process, which opens the other ends
     place = ("--plain-http", *processes.without_cluster(tmp_path))
@@ -53,10 +53,8 @@ async def test_58_full_descriptors_and_disk_are_survived(fault, tmp_path, starte
     assert (await first.ask(admitting.review(admitting.pod()), path=REVIEWS)).status == 200
     callers = await crowd(server, 1100)
     await shell.until(lambda: count_refused(callers) >= 300)
-    refused = count_refused(callers)
     assert (await server.ops("/readyz")).status == 200, "probes have descriptors left"
     assert (await first.ask(admitting.review(admitting.pod()), path=REVIEWS)).status == 200
-    fault.saw(f"1,024 descriptors, 1,100 callers: {refused} connections closed, earlier ones served, probes answered")
     callers += await crowd(server, 400, server.ops_port)  # now there are none left to accept with
     await asyncio.sleep(0.5)  # for which the accept loop has nothing
     opened = len(os.listdir(f"/proc/{server.pid}/fd"))  # noqa: PTH208 - counted only
@@ -70,11 +68,9 @@ async def test_58_full_descriptors_and_disk_are_survived(fault, tmp_path, starte
     await first.close()
     assert await server.end() == 0
     assert "Traceback" not in server.log
-    fault.saw(f"{opened} of 1,024 open and 400 more callers: answers again when they disconnect")
     silent = await without_stderr(started, place)
     assert await is_admitting(silent)
     assert await silent.end() == 0
-    fault.saw("no file can be written: it keeps serving, even without stderr")
 
 
 def count_refused(callers: list[shell.Caller]) -> int:

@@ -77,7 +77,7 @@ async def is_injected(plane, namespace) -> bool:
         return False
 
 
-async def test_28_no_request_fails_while_certificate_and_ca_rotate(fault, plane, namespace, rotating, rotated):
+async def test_28_no_request_fails_while_certificate_and_ca_rotate(plane, namespace, rotating, rotated):
     creating, issued, renewed = rotated.load, rotated.issued, rotated.renewed
     assert set(issued) == {"tls.crt", "tls.key", "ca.crt"}, "a server has no key but its own"
     assert (creating.failures, creating.lost, creating.uninjected) == ([], 0, 0)
@@ -95,13 +95,9 @@ async def test_28_no_request_fails_while_certificate_and_ca_rotate(fault, plane,
     back = time.monotonic() - began
     assert back < 5
     assert await waiting.wait(lambda: is_injected(plane, namespace), describe="a pod after that")
-    fault.saw(
-        f"{creating.created} creates during a complete rotation of certificate and CA, 0 failed: both CAs were in the "
-        f"bundle in between; a caBundle without the CA was noticed and restored in {back:.1f} s"
-    )
 
 
-async def test_53_the_other_rotator_ends_a_rotation(fault, rotating, rotated):
+async def test_53_the_other_rotator_ends_a_rotation(rotating, rotated):
     steps = rotated.other.output().count('"message": "step done"')
     assert steps > 0, "the second rotator has ended it"
     status, exposition = await rotating.ops(rotated.other, "/metrics")
@@ -112,10 +108,6 @@ async def test_53_the_other_rotator_ends_a_rotation(fault, rotating, rotated):
     made = await rotating.recreate_secret("railwright-extender-tls")
     assert made["tls.crt"] != lost["tls.crt"]
     assert made["ca.crt"] == lost["ca.crt"], "of the same authority"
-    fault.saw(
-        f"one of two rotators ended while the authorities overlapped, and the other did {steps} steps; "
-        "a deleted Secret was issued again by the same CA"
-    )
 
 
 async def has_bundle_length(rotating, count) -> bool:

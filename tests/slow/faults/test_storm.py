@@ -50,25 +50,20 @@ class Storm:
             self.unpatched += b'"patch"' not in answer.body
 
 
-async def test_36_a_storm_is_answered(fault, started, tmp_path):
+async def test_36_a_storm_is_answered(started, tmp_path):
     authority = shell.Authority(tmp_path)
     server = await started("webhook", *processes.without_cluster(tmp_path), *authority.write_options("webhook"))
     callers = [await server.open(authority.context()) for _ in range(CONNECTIONS)]
     storm = Storm(callers, review())
     await storm.run(SECONDS / 3)
     before = server.memory()
-    rate = await storm.run(SECONDS * 2 / 3)
+    await storm.run(SECONDS * 2 / 3)
     grown = (server.memory() - before) / 2**20
     assert set(storm.statuses) == {200}
     assert storm.unpatched == 0
     assert grown < 8, "MiB"
     ordered = sorted(storm.seconds)
-    middle, late = (ordered[int(len(ordered) * share)] for share in (0.5, 0.99))
-    assert late < 1, "well under the 5 s of the API server"
-    fault.saw(
-        f"{storm.statuses[200]:,} reviews over TLS, {PER_SECOND}/s requested and {rate:.0f}/s reached by both on this "
-        f"machine, each patched, p50 {middle * 1000:.0f} ms and p99 {late * 1000:.0f} ms, {grown:+.1f} MiB"
-    )
+    assert ordered[int(len(ordered) * 0.99)] < 1, "well under the 5 s of the API server"
 
     for caller in callers:
         await caller.close()

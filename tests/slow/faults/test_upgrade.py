@@ -63,21 +63,20 @@ class Release:
 
     @contextlib.asynccontextmanager
     async def handshakes(self):
-        """Make TLS handshakes one after the other during a `with` block; yield the results."""
-        good, bad = [], []
+        """Make TLS handshakes one after the other during a `with` block; yield the failures."""
+        bad = []
 
         async def connect_repeatedly() -> None:
             while True:
                 try:
                     await self.handshake()
-                    good.append(True)
                 except (ValueError, OSError, ssl.SSLError) as error:
                     bad.append(repr(error))
                 await asyncio.sleep(0.05)
 
         running = asyncio.create_task(connect_repeatedly())
         try:
-            yield good, bad
+            yield bad
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
@@ -118,9 +117,9 @@ async def release(plane, namespace, tmp_path):
             await releases.clear(plane.api)
 
 
-async def test_62_the_chart_goes_forward_and_back_under_load(fault, plane, release, namespace):
+async def test_62_the_chart_goes_forward_and_back_under_load(plane, release, namespace):
     before = json.dumps(await release.hooks(), sort_keys=True)
-    async with release.handshakes() as (good, bad), load.Load(plane.api, namespace) as running:
+    async with release.handshakes() as bad, load.Load(plane.api, namespace) as running:
         await release.helm.upgrade("--reuse-values", *NEXT)
         assert all("infra" in json.dumps(hook["namespaceSelector"]) for hook in await release.hooks())
         assert "--drain-seconds=5" in await release.roll()
@@ -131,11 +130,6 @@ async def test_62_the_chart_goes_forward_and_back_under_load(fault, plane, relea
         await waiting.wait(lambda: running.created > done + 100, describe="100 creates by the release of before")
     assert (running.failures, running.lost, running.uninjected) == ([], 0, 0)
     assert not bad, bad[:3]
-    rate = running.created / running.seconds
-    fault.saw(
-        f"{running.created} creates at {rate:.0f}/s over an upgrade, a rollback and four replaced replicas, 0 failed, "
-        f"0 uninjected; {len(good)} handshakes with the current caBundle, 0 failed"
-    )
 
 
 def rank(manifests: str, kinds: set[str]) -> list[int]:

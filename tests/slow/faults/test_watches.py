@@ -1,8 +1,11 @@
 """Faults of connections to the API server: streams that are cut, fall silent or do not open; over real sockets."""
 
+import asyncio
 import pathlib
 import time
 
+import admitting
+import api_stub
 import pytest
 import shell
 from aiohttp import web
@@ -11,13 +14,36 @@ from proxy import Proxy
 
 from railwright.cluster import reflector
 
+POLICY = pathlib.Path(__file__).parents[3] / "manifests" / "examples" / "360-roce" / "policy.yaml"
 
-async def test_13_a_half_open_connection_is_noticed_by_its_silence(fault, stub, watch_by):
+
+async def test_07_without_an_api_server_only_the_webhook_is_ready(stub, tmp_path, started):
+    stub.lists.append(listing(version=5))
+    stub.watches.append([None])
+    options = ("--plain-http", "--kubeconfig", api_stub.kubeconfig(tmp_path, stub.port), "--policy", str(POLICY))
+    webhook = await started("webhook", *options)
+    extender = await started("extender", *options, "--stale-seconds=2")
+    async with asyncio.timeout(shell.PATIENCE):
+        while (answer := await extender.ops("/readyz")).status == 200:  # noqa: ASYNC110 - what is looked at has no event
+            await asyncio.sleep(0.05)
+    assert "no contact for too long" in answer.body.decode()
+    assert (await webhook.ops("/readyz")).status == 200
+    caller = await webhook.open()
+    answer = await caller.ask(admitting.review(admitting.pod(), namespace="prod"), path="/mutate/pods?timeout=5s")
+    assert answer.status == 200
+    await caller.close()
+    stub.hold.set()  # each watch ends, and the next one is answered
+    await extender.ready()
+
+
+async def test_13_a_half_open_connection_is_noticed_by_its_silence(stub, client, watch):
     assert 60 < reflector.Reflector.quiet_seconds <= 75, "bookmarks come each 60 s; a watch cache keeps events for 75 s"
     stub.lists.append(listing(node("a"), version=5))
     stub.watches.append([event("ADDED", node("b", 6)), None])
     connected = time.monotonic()
-    async with Proxy(stub.port) as proxy, watch_by(proxy.port, quiet_seconds=0.5) as (source, cache, restarts):
+    async with Proxy(stub.port) as proxy:
+        client._access.configuration.host = f"http://127.0.0.1:{proxy.port}"
+        source, cache, restarts = watch(quiet_seconds=0.5)
         await cache.until(lambda: "b" in cache.objects)
         proxy.silent = True
         stub.watches[0] = [event("ADDED", node("c", 7)), None]
@@ -27,19 +53,13 @@ async def test_13_a_half_open_connection_is_noticed_by_its_silence(fault, stub, 
         assert time.monotonic() - connected > 0.5
         proxy.silent = False
         await cache.until(lambda: "c" in cache.objects)
-        back = time.monotonic() - began
         assert noticed < 10
         assert cache.replaced == 1
         assert stub.watched_from()[-1] == "6"
         await shell.until(lambda: source.get_age_seconds() < 1)
-    usual = reflector.Reflector.quiet_seconds
-    fault.saw(
-        f"silence noticed after {noticed:.1f} s of 0.5 s allowed (in production {usual:.0f} s), "
-        f"resumed without a list {back - noticed:.1f} s later"
-    )
 
 
-async def test_14_a_partial_line_is_dropped(fault, stub, watch):
+async def test_14_a_partial_line_is_dropped(stub, watch):
     whole = event("ADDED", node("c", 8))
     stub.lists.append(listing(version=5))
     cuts = [1, 20, len(whole) // 2, len(whole) - 2]
@@ -50,25 +70,20 @@ async def test_14_a_partial_line_is_dropped(fault, stub, watch):
     assert stub.watched_from() == ["5", "7", "7", "7", "7"]
     assert (cache.replaced, cache.changes) == (1, ["+b", "+c"])
     assert "unread" not in restarts
-    fault.saw(
-        "4 streams cut 1, 20, half and all but 2 bytes into a line: each resumed from the version before, no list"
-    )
 
 
-async def test_15_an_event_of_three_mebibytes_is_read(fault, stub, watch):
+async def test_15_an_event_of_three_mebibytes_is_read(stub, watch):
     stub.lists.append(listing(version=5))
     large = event("ADDED", node("big", 6, x="y" * (3 << 20)))
     stub.watches.append([large, event("ADDED", node("next", 7)), None])
     _, cache, restarts = watch()
-    began = time.monotonic()
     await cache.until(lambda: "next" in cache.objects)
     assert len(cache.objects["big"].metadata.labels["x"]) == 3 << 20
     assert (cache.replaced, restarts) == (1, [])
-    fault.saw(f"a line of {len(large):,} bytes and the next one read in {time.monotonic() - began:.2f} s, no list")
 
 
 @pytest.mark.parametrize("code", [429, 503])
-async def test_16_retry_after_is_waited_out_with_jitter(fault, stub, watch, code):
+async def test_16_retry_after_is_waited_out_with_jitter(stub, watch, code):
     busy = web.json_response(status(code, "busy"), status=code, headers={"Retry-After": "1"})
     stub.lists.extend([busy, listing(node("a"), version=5)])
     stub.watches.append([None])
@@ -78,25 +93,18 @@ async def test_16_retry_after_is_waited_out_with_jitter(fault, stub, watch, code
     waited = time.monotonic() - began
     assert 1.0 <= waited < 10
     assert runs[0][2] == [str(code)]
-    fault.saw(f"{code}: asked for 1 s, next call after {waited:.2f} s")
 
 
-async def test_57_proxy_variables_do_not_apply_to_the_api_server(
-    fault, stub, tmp_path, watch, client, monkeypatch, started
-):
+async def test_57_proxy_variables_do_not_apply_to_the_api_server(stub, tmp_path, watch, client, monkeypatch, started):
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         for spelt in (name, name.lower()):
             monkeypatch.setenv(spelt, "http://127.0.0.1:9")  # where nobody listens
     stub.lists.append(listing(version=5))
     stub.watches.append([None])
-    policy = pathlib.Path(__file__).parents[3] / "manifests" / "examples" / "360-roce" / "policy.yaml"
-    options = ("--plain-http", "--kubeconfig", str(tmp_path / "kubeconfig"), "--policy", str(policy))
+    options = ("--plain-http", "--kubeconfig", str(tmp_path / "kubeconfig"), "--policy", str(POLICY))
     server = await started("webhook", *options, is_ready=False)
-    began = time.monotonic()
     await server.ready()
-    kinds = len({request.path for request in stub.asked if "watch" in request.query})
-    seconds = time.monotonic() - began
-    fault.saw(f"with six dead proxies in its environment a webhook watched {kinds} kinds, ready after {seconds:.1f} s")
+    assert any("watch" in request.query for request in stub.asked)
     stub.lists[0], stub.watches[0] = listing(node("a"), version=5), []
     _, cache, restarts = watch()
     await cache.until(lambda: "a" in cache.objects)
@@ -108,4 +116,3 @@ async def test_57_proxy_variables_do_not_apply_to_the_api_server(
     configuration.host = host
     await cache.until(lambda: "b" in cache.objects)
     assert cache.replaced == 1
-    fault.saw("a name that did not resolve: cache kept, resumed without a list when it did")

@@ -2,8 +2,7 @@
 
 Updated by events (replace, upsert and remove of nodes, HyperNodes, pods and objects that declare gang sizes), which may
 arrive in any order and repeatedly. A pod uses its node's resources from binding until it has ended or is deleted, also
-while it terminates (rows 46 and 47 of tests/data/faults.yaml). Pods that a scheduler has placed and no event shows yet
-are in `ClusterState.assumed` only.
+while it terminates. Pods that a scheduler has placed and no event shows yet are in `ClusterState.assumed` only.
 """
 
 from collections import defaultdict
