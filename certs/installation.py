@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from certs import inventory, pki, rotation, schedules
+from certs import inventory, pki, rotation
 from railwright.cluster import client as clients
 from railwright.cluster import errors, events, installed_names, watch_wire
 
 CONFIGURATION = installed_names.INSTALLATION  # name of the mutating and of the validating webhook configuration
 KINDS: Mapping[str, str] = {
-    rotation.MUTATING: "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
 }
 _LABELS = {"app.kubernetes.io/part-of": "railwright", "app.kubernetes.io/managed-by": "railwright-certs"}
@@ -28,7 +28,6 @@ CONFLICTS = frozenset({409, 422})  # conflict of a merge patch; failed version t
 
 
 class _Metadata(watch_wire.Identity, frozen=True, rename="camel"):
-    generation: int = 0
     managed_fields: list[Any] | None = None
 
 
@@ -98,11 +97,6 @@ class ClusterState:
             rotation.Keyring(ca.read_pair(), ca.read_pair("next.crt", "next.key"), pki.split_bundle(ca.get_bundle())),
             {name: rotation.StoredCertificate(pairs[name], secret.get_bundle()) for name, secret in present.items()},
             {f"{kind}/{hook.name}": hook.client_config.ca_bundle for kind, own in self._own.items() for _, hook in own},
-        )
-        # changes whenever a certificate or a caBundle is written, even with the same content
-        self.fingerprint = (
-            *(secret.metadata.resource_version for secret in present.values()),
-            *(found and found.metadata.generation for found in configurations.values()),
         )
 
     def list_outdated(self, kind: str, pem: bytes) -> list[tuple[int, str]]:
@@ -239,22 +233,16 @@ def _format_keyring(keyring: rotation.Keyring) -> dict[str, bytes | None]:
 class Rotator:
     """Rotates the certificates of one namespace, one step at a time."""
 
-    def __init__(  # noqa: PLR0913 - the parameters of an installation, all by name
+    def __init__(
         self,
         client: clients.Client,
         namespace: str,
         specs: Sequence[inventory.CertificateSpec],
-        *,
-        schedule: schedules.Schedule,
-        clock: Callable[[], float],
+        overlap: dt.timedelta,
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
     ) -> None:
-        """`clock` is monotonic, in seconds; `now` is the wall clock, which dates certificates."""
-        self._client, self._namespace, self._specs = client, namespace, specs
-        self._schedule, self._clock, self._now = schedule, clock, now
+        self._client, self._namespace, self._specs, self._overlap, self._now = client, namespace, specs, overlap, now
         self._hosts = frozenset(host for spec in specs if spec.name == "webhook" for host in spec.hosts)
-        self._fingerprint: tuple[object, ...] | None = None
-        self._unchanged_since = 0.0  # time of the last change
         self.state: ClusterState | None = None
 
     async def step(self, *, renew_ca: bool = False) -> rotation.Step | rotation.Wait:
@@ -263,19 +251,9 @@ class Rotator:
         Raises ClusterError; after ApiError with CONFLICTS call again.
         """
         names = [inventory.CA, *(spec.name for spec in self._specs)]
-        state = await read_state(self._client, self._namespace, names, self._hosts)
-        self.state = state
-        if state.fingerprint != self._fingerprint:
-            self._fingerprint, self._unchanged_since = state.fingerprint, self._clock()
-        unchanged_for = dt.timedelta(seconds=self._clock() - self._unchanged_since)
-        situation = rotation.Situation(
-            state.observed, self._specs, self._now(), self._schedule, unchanged_for, renew_ca
-        )
+        self.state = await read_state(self._client, self._namespace, names, self._hosts)
+        situation = rotation.Situation(self.state.observed, self._specs, self._now(), self._overlap, renew_ca)
         result = rotation.plan(situation)
         if isinstance(result, rotation.Step):
-            try:
-                await _write(self._client, state, result)
-            except errors.ClusterError:
-                self._fingerprint = None  # it is unknown which writes succeeded
-                raise
+            await _write(self._client, self.state, result)
         return result

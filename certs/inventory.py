@@ -10,8 +10,6 @@ from certs import pki, schedules
 from railwright.cluster import installed_names
 
 CA = "ca"  # name of the CA among the certificates
-# a certificate is renewed in the last third of its validity period, as kubelet and cert-manager do
-RENEW_BEFORE = 1 / 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,21 +30,19 @@ class CertificateSpec:
 
 
 def is_usable_ca(pair: pki.Pair, *, now: dt.datetime) -> bool:
-    """True if `pair` can sign now: a valid CA certificate, a matching private key, and a supported key type."""
+    """True if `pair` can sign now: one of railwright's CAs, valid, and with its private key."""
     certificate = pki.load_certificate(pair)
-    if certificate is None or not pki.is_valid_at(certificate, now):
-        return False
-    return isinstance(certificate.public_key(), pki.PublicSigner) and pki.is_ca(certificate)
+    return certificate is not None and pki.is_valid_at(certificate, now) and pki.is_own_ca(certificate)
 
 
 def satisfies(pair: pki.Pair, spec: CertificateSpec, *, ca: pki.Pair, now: dt.datetime) -> bool:
     """True if the existing certificate `pair` still satisfies `spec`."""
-    certificate, ca_certificate = pki.load_certificate(pair), pki.load_certificate(ca)
-    if certificate is None or ca_certificate is None or not pki.is_valid_at(certificate, now):
+    certificate = pki.load_certificate(pair)
+    if certificate is None or not pki.is_valid_at(certificate, now):
         return False
     names = pki.find_extension(certificate, x509.SubjectAlternativeName) or ()
     return (
-        pki.is_signed_by(certificate, ca_certificate)
+        pki.find_issuer(pair.certificate_pem, [ca.certificate_pem]) is not None
         and not is_due(certificate, now)
         and {pki.build_general_name(host) for host in spec.hosts} <= set(names)
         and pki.USAGE_OIDS[spec.usage] in (pki.find_extension(certificate, x509.ExtendedKeyUsage) or ())
@@ -58,10 +54,10 @@ def is_due(certificate: x509.Certificate, now: dt.datetime) -> bool:
     return now >= get_renewal_time(certificate)
 
 
-def get_renewal_time(certificate: x509.Certificate, left: float = RENEW_BEFORE) -> dt.datetime:
-    """Return when this share of the validity period is left. The period begins at the issue time."""
+def get_renewal_time(certificate: x509.Certificate) -> dt.datetime:
+    """Return when a third of the validity period is left, as cert-manager does. It begins at the issue time."""
     validity = certificate.not_valid_after_utc - certificate.not_valid_before_utc - pki.BACKDATED
-    return certificate.not_valid_after_utc - max(validity, dt.timedelta()) * left  # others' may be valid for minutes
+    return certificate.not_valid_after_utc - max(validity, dt.timedelta()) / 3  # others' may be valid for minutes
 
 
 SERVERS = ("webhook", "extender")

@@ -18,7 +18,7 @@ from typing import TypeVar
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 Extension = TypeVar("Extension", bound=x509.ExtensionType)
@@ -33,9 +33,6 @@ class Usage(enum.StrEnum):
     CLIENT = "client"
 
 
-# supported types of a CA's key, with SHA-256: railwright issues ECDSA keys, but an operator may supply an RSA key
-PublicSigner = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
-PrivateSigner = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 USAGE_OIDS = {Usage.SERVER: ExtendedKeyUsageOID.SERVER_AUTH, Usage.CLIENT: ExtendedKeyUsageOID.CLIENT_AUTH}
 
 
@@ -49,17 +46,7 @@ class Pair:
 
 def issue_ca(common_name: str, *, now: dt.datetime, lifetime: dt.timedelta) -> Pair:
     """Return a self-signed CA that cannot issue other CAs (path length 0), valid until now + lifetime."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = _build_name(common_name, ())
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    builder = (
-        _start_certificate(subject, key.public_key(), now, now + lifetime)
-        .issuer_name(subject)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_build_key_usage(is_ca=True), critical=True)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
-    )
-    return _build_pair(builder.sign(key, hashes.SHA256()), key)
+    return _issue(_build_name(common_name, ()), None, now, now + lifetime)
 
 
 def issue_certificate(  # noqa: PLR0913 - a certificate has this many independent parts, all but one by name
@@ -78,22 +65,52 @@ def issue_certificate(  # noqa: PLR0913 - a certificate has this many independen
     because clients ignore the common name (RFC 9525). Kubernetes reads `organizations` as groups. Raises ValueError
     with the value that is not allowed in a certificate.
     """
-    issuer = x509.load_pem_x509_certificate(ca.certificate_pem)
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = _build_name(common_name, organizations)
-    until = min(now + lifetime, issuer.not_valid_after_utc)
-    builder = (
-        _start_certificate(subject, key.public_key(), now, until)
-        .issuer_name(issuer.subject)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_build_key_usage(is_ca=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([USAGE_OIDS[Usage(use)] for use in sorted(usages)]), critical=False)
-        .add_extension(_build_key_identifier(issuer), critical=False)
+    until = min(now + lifetime, x509.load_pem_x509_certificate(ca.certificate_pem).not_valid_after_utc)
+    usage = x509.ExtendedKeyUsage([USAGE_OIDS[Usage(use)] for use in sorted(usages)])
+    names = [build_general_name(host) for host in dict.fromkeys(hosts)]
+    extensions = [usage, x509.SubjectAlternativeName(names)] if names else [usage]
+    return _issue(_build_name(common_name, organizations), ca, now, until, *extensions)
+
+
+def _issue(
+    subject: x509.Name, ca: Pair | None, now: dt.datetime, until: dt.datetime, *extensions: x509.ExtensionType
+) -> Pair:
+    """Return a certificate of a new key, issued by `ca`; a CA itself if that is None."""
+    key, issuer, is_ca = ec.generate_private_key(ec.SECP256R1()), subject, ca is None
+    signer: object = key
+    if ca is not None:
+        issuer = x509.load_pem_x509_certificate(ca.certificate_pem).subject
+        signer = serialization.load_pem_private_key(ca.key_pem, password=None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)  # noqa: S101 - see is_own_ca
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=is_ca,
+        crl_sign=is_ca,
+        content_commitment=False,
+        key_encipherment=False,  # RSA key transport; an ECDSA key only signs
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
     )
-    if hosts:
-        names = [build_general_name(host) for host in dict.fromkeys(hosts)]
-        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    return _build_pair(builder.sign(_load_private_key(ca), hashes.SHA256()), key)
+    builder = (
+        x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(until)
+        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=0 if is_ca else None), critical=True)
+        .add_extension(usage, critical=True)
+    )
+    for extension in (
+        x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()),
+        *extensions,
+    ):
+        builder = builder.add_extension(extension, critical=False)
+    pkcs8, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return Pair(
+        builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(serialization.Encoding.PEM, pkcs8, plain),
+    )
 
 
 def build_general_name(host: str) -> x509.GeneralName:
@@ -114,74 +131,6 @@ def _build_name(common_name: str, organizations: Sequence[str]) -> x509.Name:
     return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
-def _start_certificate(
-    subject: x509.Name,
-    public_key: ec.EllipticCurvePublicKey,
-    now: dt.datetime,
-    until: dt.datetime,
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .public_key(public_key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - BACKDATED)
-        .not_valid_after(until)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
-    )
-
-
-def _build_key_usage(*, is_ca: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=is_ca,
-        crl_sign=is_ca,
-        content_commitment=False,
-        key_encipherment=False,  # RSA key transport; an ECDSA key only signs
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _build_key_identifier(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    identifier = find_extension(issuer, x509.SubjectKeyIdentifier)
-    if identifier is None:  # issued by another tool
-        identifier = x509.SubjectKeyIdentifier.from_public_key(issuer.public_key())
-    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
-
-
-def _load_private_key(pair: Pair) -> PrivateSigner:
-    key = serialization.load_pem_private_key(pair.key_pem, password=None)
-    if not isinstance(key, PrivateSigner):
-        raise TypeError(f"the CA's key is {type(key).__name__}; railwright signs with ECDSA and RSA keys")
-    return key
-
-
-def _build_pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
-    return Pair(
-        certificate_pem=certificate.public_bytes(serialization.Encoding.PEM),
-        key_pem=key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        ),
-    )
-
-
-def is_key_of(certificate: x509.Certificate, key_pem: bytes) -> bool:
-    """True if a private key belongs to a certificate. Raises ValueError or TypeError for an unreadable key."""
-    return certificate.public_key() == serialization.load_pem_private_key(key_pem, password=None).public_key()
-
-
-def is_signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
-    """True if `issuer` issued `certificate`: name and signature. Ignores validity."""
-    try:
-        certificate.verify_directly_issued_by(issuer)
-    except (InvalidSignature, ValueError, TypeError):
-        return False
-    return True
-
-
 def is_valid_at(certificate: x509.Certificate, now: dt.datetime) -> bool:
     """True within the validity period."""
     return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
@@ -197,7 +146,8 @@ def load_certificate(pair: Pair) -> x509.Certificate | None:
     """Return the certificate of `pair`, or None if it cannot be read or the key does not match."""
     try:
         certificate = x509.load_pem_x509_certificate(pair.certificate_pem)
-        return certificate if is_key_of(certificate, pair.key_pem) else None
+        key = serialization.load_pem_private_key(pair.key_pem, password=None)
+        return certificate if certificate.public_key() == key.public_key() else None
     except (ValueError, TypeError):
         return None
 
@@ -221,15 +171,15 @@ def split_bundle(pem: bytes) -> tuple[bytes, ...]:
 def find_issuer(chain: bytes, certificates: Iterable[bytes]) -> bytes | None:
     """Return the one of `certificates` that issued a chain's first certificate or an intermediate CA in it, if any."""
     candidates = tuple(certificates)
-    return next(
-        (issuer for link in split_bundle(chain) for issuer in candidates if _is_signed_by_pem(link, issuer)), None
-    )
+    return next((issuer for link in split_bundle(chain) for issuer in candidates if _is_signed_by(link, issuer)), None)
 
 
-def is_ca(certificate: x509.Certificate) -> bool:
-    """True if the certificate may issue others, by its basic constraints."""
-    constraints = find_extension(certificate, x509.BasicConstraints)
-    return constraints is not None and constraints.ca
+def is_own_ca(certificate: x509.Certificate) -> bool:
+    """True for a CA as `issue_ca` makes it: `issue_certificate` can sign with it."""
+    key, constraints = certificate.public_key(), find_extension(certificate, x509.BasicConstraints)
+    if constraints is None or not constraints.ca or not isinstance(key, ec.EllipticCurvePublicKey):
+        return False
+    return find_extension(certificate, x509.SubjectKeyIdentifier) == x509.SubjectKeyIdentifier.from_public_key(key)
 
 
 def find_extension(certificate: x509.Certificate, kind: type[Extension]) -> Extension | None:
@@ -241,5 +191,10 @@ def find_extension(certificate: x509.Certificate, kind: type[Extension]) -> Exte
 
 
 @functools.lru_cache(maxsize=256)
-def _is_signed_by_pem(certificate: bytes, issuer: bytes) -> bool:
-    return is_signed_by(x509.load_pem_x509_certificate(certificate), x509.load_pem_x509_certificate(issuer))
+def _is_signed_by(certificate: bytes, issuer: bytes) -> bool:
+    """True by name and signature. Ignores validity."""
+    try:
+        x509.load_pem_x509_certificate(certificate).verify_directly_issued_by(x509.load_pem_x509_certificate(issuer))
+    except (InvalidSignature, ValueError, TypeError):
+        return False
+    return True

@@ -10,6 +10,7 @@ import asyncio
 import datetime as dt
 import logging
 import sys
+import time
 
 import prometheus_client
 from cryptography import x509
@@ -105,7 +106,7 @@ class Watcher:
         self._gauges = Gauges()
         self._events = events.Events(client, installed_names.CERTS, now=lambda: dt.datetime.now(dt.UTC))
         self._repeats = Repeats()
-        self._last_success, self._last_error = certificates.read_uptime(), ""
+        self._last_success, self._last_error = time.monotonic(), ""
         self._checks = probes.Probes()
         self._checks.add("rotation", self._find_rotation_problem)
 
@@ -136,7 +137,7 @@ class Watcher:
                 failures = 0
                 self._record_success(result)
                 if isinstance(result, rotation.Step):
-                    repeats = self._repeats.count(result, certificates.read_uptime())
+                    repeats = self._repeats.count(result, time.monotonic())
                     if repeats >= _MIN_REPEATS and result.action is rotation.Action.PUBLISH:
                         self._report_overwritten()
                     if repeats:
@@ -159,7 +160,7 @@ class Watcher:
             self._events.post(involved, warning=True, reason=installed_names.OVERWRITTEN, message=message)
 
     def _record_success(self, result: rotation.Step | rotation.Wait) -> None:
-        self._last_success, self._last_error = certificates.read_uptime(), ""
+        self._last_success, self._last_error = time.monotonic(), ""
         if self._rotator.state is not None:
             self._gauges.report(self._rotator.state)
         if isinstance(result, rotation.Step):
@@ -175,7 +176,7 @@ class Watcher:
             _LOG.warning("check of the certificates failed; trying again", extra={"fields": {"error": error.sentence}})
 
     def _find_rotation_problem(self) -> str | None:
-        silence = certificates.read_uptime() - self._last_success
+        silence = time.monotonic() - self._last_success
         if silence < _MAX_SILENCE:
             return None
         return f"no successful check of the certificates for {silence:.0f} s: {self._last_error or 'see the log'}"

@@ -4,10 +4,9 @@ import argparse
 import asyncio
 import functools
 import sys
-import time
 from collections.abc import Awaitable, Callable
 
-from certs import installation, inventory, pki, rotation, schedules
+from certs import installation, inventory, pki, rotation
 from railwright.cli import cluster_access, formats, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors
@@ -32,14 +31,8 @@ _POLL_SECONDS = 1.0  # between two checks during a wait of minutes
 _MAX_CONFLICTS = 10  # writes by others that are tolerated
 
 
-def read_uptime() -> float:
-    """Return seconds of a monotonic clock that includes the time in which the machine was suspended."""
-    suspended = getattr(time, "CLOCK_BOOTTIME", None)  # Linux
-    return time.monotonic() if suspended is None else time.clock_gettime(suspended)
-
-
 def build_rotator(arguments: argparse.Namespace, client: clients.Client) -> installation.Rotator:
-    """Return the rotator of these options. Raises ValueError."""
+    """Return the rotator of these options."""
     return installation.Rotator(
         client,
         arguments.namespace,
@@ -49,14 +42,8 @@ def build_rotator(arguments: argparse.Namespace, client: clients.Client) -> inst
             caller=arguments.scheduler_client,
             admission_only=arguments.admission_only,
         ),
-        schedule=build_schedule(arguments),
-        clock=read_uptime,
+        arguments.overlap,
     )
-
-
-def build_schedule(arguments: argparse.Namespace) -> schedules.Schedule:
-    """Return the schedule of the options. Raises ValueError for a combination that cannot work."""
-    return schedules.Schedule(arguments.overlap, arguments.propagation)
 
 
 async def rotate_once(arguments: argparse.Namespace, client: clients.Client) -> int:

@@ -287,8 +287,6 @@ def _configure_switch(parser: Parser) -> None:
 
 # --- certificates -----------------------------------------------------------------------------------------
 
-_SCHEDULE = schedules.Schedule()
-
 
 def _configure_rotate(parser: Parser) -> None:
     parser.add_flag("--watch", "Repeat until stopped.")
@@ -297,11 +295,12 @@ def _configure_rotate(parser: Parser) -> None:
     parser.add_flag("--renew-ca", "Start replacing the CA now.")
     _add_certificate_cluster(parser)
     parser.add_value("--host H", "Additional DNS name or IP address of the servers.", action="append", default=[])
-    for name, meaning in (
-        ("overlap", "Time for which both CAs are trusted before the new one is used, and again after (default: 30d)."),
-        ("propagation", "Time from a change of Secrets or caBundles until every server has read it (default: 3m)."),
-    ):
-        parser.add_value(f"--{name} TIME", meaning, type=parse_duration, default=getattr(_SCHEDULE, name))
+    parser.add_value(
+        "--overlap TIME",
+        "Time for which both CAs are trusted before the new one is used, and again after (default: 30d).",
+        type=parse_duration,
+        default=schedules.OVERLAP,
+    )
     parser.add_value(
         "--every TIME", "Time between checks (default: 3s).", type=parse_duration, default=dt.timedelta(seconds=3)
     )

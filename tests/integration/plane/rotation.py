@@ -13,7 +13,7 @@ from plane import plane, processes, registration, site, waiting
 
 NAME = "railwright"  # of both configurations
 MANIFEST = site.BASE / "certs.yaml"
-SHORT = ("--overlap=1s", "--propagation=7s", "--every=1s")  # servers look at their files twice a second
+SHORT = ("--overlap=8s", "--every=1s")  # servers look at their files twice a second
 _KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 

@@ -132,8 +132,7 @@ async def begin(plane) -> None:
         client,
         "railwright-system",
         inventory.list_specs("railwright-system"),
-        schedule=schedules.Schedule(),
-        clock=time.monotonic,
+        schedules.OVERLAP,
     )
     try:
         done = await turning.step(renew_ca=True)

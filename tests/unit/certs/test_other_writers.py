@@ -6,7 +6,6 @@ import base64
 import datetime as dt
 import json
 import re
-import time
 
 import msgspec
 import pytest
@@ -108,9 +107,8 @@ class Site:
             self.cluster,
             NAMESPACE,
             SPECS,
-            schedule=schedules.Schedule(),
-            clock=lambda: time.monotonic() + self.passed.total_seconds(),
-            now=lambda: dt.datetime.now(dt.UTC) + self.passed,
+            schedules.OVERLAP,
+            lambda: dt.datetime.now(dt.UTC) + self.passed,
         )
 
     async def settle(self, most: int = 60) -> list[str]:
@@ -222,15 +220,15 @@ async def test_a_failure_of_the_rotator_itself_is_logged_and_ends_the_process_wi
 
 
 async def test_a_single_run_shows_on_a_terminal_until_when_it_waits_and_why(monkeypatch, capsys):
-    arguments = dispatch.build_parser(["certs"]).parse(["certs", "rotate", "--propagation=2s"])[1]
+    arguments = dispatch.build_parser(["certs"]).parse(["certs", "rotate", "--overlap=2s"])[1]
     cluster = Cluster()
     await Site(cluster).settle()
     cluster.put(f"/api/v1/namespaces/{NAMESPACE}/secrets/railwright-ca", {"metadata": {}, "data": {}})
     monkeypatch.setattr(output, "is_animated", lambda _stream=None: True)
     assert await certificates.rotate_once(arguments, cluster) == output.OK
     out, err = capsys.readouterr()
-    assert [line.partition(":")[0] for line in out.splitlines()][:3] == ["bootstrap", "publish", "activate"]
-    assert re.search(r"waiting until \d\d:\d\d:\d\d UTC: the stored state needs time to reach every server", err)
+    assert [line.partition(":")[0] for line in out.splitlines()][:4] == ["trust", "prepare", "publish", "activate"]
+    assert re.search(r"waiting until \d\d:\d\d:\d\d UTC: clients need time to read the next CA", err)
 
 
 def read_secrets(cluster: Cluster) -> dict[str, dict]:
