@@ -418,7 +418,7 @@ def _configure_completion(parser: Parser) -> None:
 
 _OFFLINE = {
     "demo": Command(
-        "Admit and place a gang with the real servers on this machine, without a cluster.",
+        "Admit and place a gang with the code of both servers on this machine, without a cluster.",
         _configure_demo,
         run="demo.command:run",
         examples=("railwright demo", "railwright demo --serve"),

@@ -12,11 +12,9 @@ import pathlib
 import sys
 import webbrowser
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from extender import state as states
 from railwright.cli import cluster_access, object_files, options, output
-from railwright.cluster import client as clients
 from railwright.cluster import sources
 from railwright.dashboard import application
 from railwright.fabric.overview import overview_builder
@@ -52,30 +50,6 @@ def _parse_address(text: str) -> settings.Address:
     return at
 
 
-class View(NamedTuple):
-    """The overview for the page, and the tasks that keep it current."""
-
-    feed: application.Feed
-    tasks: Sequence[sources.Task]
-
-
-async def open_view(arguments: argparse.Namespace, client: clients.Client | None, source: str) -> View:
-    """Return the view of a cluster or, without a client, of the files. `source`: the origin that the page shows."""
-    state = states.State()
-    origin = await sources.connect(
-        kubeconfig=None,
-        snapshot=pathlib.Path(arguments.snapshot) if arguments.snapshot else None,
-        policy=pathlib.Path(arguments.policy) if arguments.policy else None,
-        watches=states.list_watches(state),
-        client=client,
-    )
-    state.apply_policy(origin.store.current)
-    origin.store.subscribe(lambda store: state.apply_policy(store.current))
-    builder = overview_builder.OverviewBuilder(state.cluster, lambda: origin.store.current, state.pools)
-    feed = application.Feed(builder, source=source, list_problems=origin.list_problems)
-    return View(feed, (*origin.tasks, functools.partial(_report, origin)))
-
-
 async def _report(origin: sources.Sources) -> None:
     """Print when the cluster becomes unreadable and readable again."""
     reported = ""
@@ -88,26 +62,39 @@ async def _report(origin: sources.Sources) -> None:
 
 async def _serve(arguments: argparse.Namespace, at: settings.Address) -> int:
     async with contextlib.AsyncExitStack() as stack:
-        client, source = None, f"snapshot {pathlib.Path(arguments.snapshot).name}"
+        client, shown = None, f"snapshot {pathlib.Path(arguments.snapshot).name}"
         if not arguments.snapshot:
             client = await stack.enter_async_context(cluster_access.connect(arguments, cluster_access.SNAPSHOT))
-            source = client.host
-        view = await open_view(arguments, client, source)
-        await serve_view(view, at, browser=arguments.open)
+            shown = client.host
+        state = states.State()
+        origin = await sources.connect(
+            kubeconfig=None,
+            snapshot=pathlib.Path(arguments.snapshot) if arguments.snapshot else None,
+            policy=pathlib.Path(arguments.policy) if arguments.policy else None,
+            watches=states.list_watches(state),
+            client=client,
+        )
+        state.apply_policy(origin.store.current)
+        origin.store.subscribe(lambda store: state.apply_policy(store.current))
+        builder = overview_builder.OverviewBuilder(state.cluster, lambda: origin.store.current, state.pools)
+        feed = application.Feed(builder, source=shown, list_problems=origin.list_problems)
+        await serve(feed, (*origin.tasks, functools.partial(_report, origin)), at, is_opened=arguments.open)
     return output.OK
 
 
-async def serve_view(view: View, at: settings.Address, *, browser: bool) -> None:
-    """Serve a view until SIGINT or SIGTERM. Prints the URL, and opens it in a browser if wanted."""
+async def serve(
+    feed: application.Feed, tasks: Sequence[sources.Task], at: settings.Address, *, is_opened: bool
+) -> None:
+    """Serve the page until SIGINT or SIGTERM. Prints the URL, and opens it in a browser if wanted."""
 
     def announce(address: settings.Address) -> None:
         url = f"http://{address}/"
         print(f"dashboard: {url}  (Ctrl-C to stop)", flush=True)
-        if browser and not webbrowser.open(url):
+        if is_opened and not webbrowser.open(url):
             print(f"railwright dashboard: no browser found; open {url}", file=sys.stderr)
 
-    app = application.build_application(view.feed, _allow_everyone, loopback=at.is_loopback)
-    await ports.serve(at, app, view.tasks, announce)
+    app = application.build_application(feed, _allow_everyone, loopback=at.is_loopback)
+    await ports.serve(at, app, tasks, announce)
 
 
 async def _allow_everyone(_authorization: str, _peer: str) -> None:

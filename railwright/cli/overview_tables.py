@@ -7,7 +7,8 @@ computes both from one read of the API server, with the user's permissions, or o
 import argparse
 import asyncio
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from extender import state as states
 from railwright.cli import cluster_access, formats, object_files, options, output, policy_sources
@@ -197,18 +198,28 @@ def read(arguments: argparse.Namespace) -> overview_types.Overview:
     problems: list[str] = []
     if arguments.snapshot:
         policy = object_files.read_policy(arguments.policy)
-        objects = object_files.read_snapshot(arguments.snapshot, needs="Node")
-        for kind, sink in {spec.kind.snapshot_kind: spec.sink for spec in watch_specs}.items():
-            sink.replace(objects[kind])
+        fill(watch_specs, object_files.read_snapshot(arguments.snapshot, needs="Node"))
     else:
         policy, problems = asyncio.run(_open_cluster(arguments, watch_specs))
+    builder = assess(state, policy)
+    for problem in problems:
+        output.print_note(problem)
+    return builder.build_overview()
+
+
+def fill(watch_specs: Sequence[reflector.WatchSpec], objects: Mapping[str, Sequence[Any]]) -> None:
+    """Put the objects of a snapshot into the sinks of their kinds."""
+    for kind, sink in {spec.kind.snapshot_kind: spec.sink for spec in watch_specs}.items():
+        sink.replace(objects[kind])
+
+
+def assess(state: states.State, policy: policy_model.Policy) -> overview_builder.OverviewBuilder:
+    """Return the overview of a filled state, with all its gangs."""
     state.apply_policy(policy)
     builder = overview_builder.OverviewBuilder(state.cluster, lambda: policy, state.pools)
     with output.show_progress("assessing gangs"):
         builder.refresh_fully()
-    for problem in problems:
-        output.print_note(problem)
-    return builder.build_overview()
+    return builder
 
 
 async def _open_cluster(

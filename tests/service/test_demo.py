@@ -18,10 +18,8 @@ from dashboard_servers import find
 
 STEPS = [
     "starting",
-    "starting the webhook on 64 simulated nodes",
     "admitting 8 pods by the webhook",
-    "starting the extender on a cluster with these pods",
-    "placing the gang by the extender",
+    "placing the gang on 64 simulated nodes by the extender",
     "modelling the bandwidth",
 ]
 NEXT = ["railwright explain job.yaml", "railwright dashboard --open", "helm install railwright"]
@@ -74,7 +72,7 @@ def test_a_terminal_shows_each_step_and_then_the_card():
     assert output.startswith("\r\x1b[Kstarting…\r\x1b[K"), "the first byte, before any library is imported"
     steps = list(dict.fromkeys(re.findall(r"\r\x1b\[K([^\r\x1b]+)…", output)))
     assert steps == [step for step in [*STEPS, "assessing gangs"] if step in steps], "in this order"
-    assert "starting the extender on a cluster with these pods" in steps
+    assert "admitting 8 pods by the webhook" in steps
     card = output.rpartition("\r\x1b[K")[2]
     assert_card(re.sub(r"\x1b\[[\d;]*m", "", card).splitlines())
 

@@ -7,6 +7,7 @@ import json
 import admitting
 import aiohttp
 import msgspec
+import processes
 import pytest
 import pytest_asyncio
 import yaml
@@ -28,9 +29,12 @@ CAPTURED = sorted(admitting.WIRE.glob("admission-pods-*.json"))
 async def stage(tmp_path_factory):
     """Yield the folder of a snapshot, and a webhook on it with the policy of the seeds."""
     folder = tmp_path_factory.mktemp("stage")
-    scenario.write(folder, scenario.build_cluster())
-    async with scenario.start_server("webhook", folder, "--policy", str(POLICY)) as address:
-        yield folder, f"http://{address}/mutate/pods?timeout=5s"
+    snapshot = folder / "snapshot.json"
+    snapshot.write_text(json.dumps({"kind": "List", "items": scenario.build_cluster().objects}))
+    server = await processes.begin("webhook", "--plain-http", f"--policy={POLICY}", f"--snapshot={snapshot}")
+    await server.ready()
+    yield folder, f"http://127.0.0.1:{server.port}/mutate/pods?timeout=5s"
+    await server.end()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import scheduling_loop
 import small_clusters as small
 
 from documentation import markdown
-from railwright.cli.demo import objects
+from railwright.cli.demo import scenario
 from railwright.fabric import text
 
 DOCS = markdown.ROOT / "docs"
@@ -120,7 +120,7 @@ def build_scene(draw: int) -> tuple[small.Cluster, tuple[int, ...]]:
     """Return the cluster, and its nodes that other jobs use."""
     hosts: list[small.Host] = []
     leaves = 0
-    for spine, sizes in objects.UNEVEN_64.spines.items():  # the hardest published leaves for a gang
+    for spine, sizes in scenario.SPINES.items():  # the hardest published leaves for a gang
         for size in sizes:
             leaf = f"leaf-{leaves:02}"
             hosts += [small.Host(f"{leaf}-{index:02}", (leaf, spine)) for index in range(size)]

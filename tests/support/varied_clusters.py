@@ -6,7 +6,7 @@ The objects are those of a snapshot file. Equal arguments give equal objects.
 import json
 import random
 
-from railwright.cli.demo import objects
+from railwright.cli.demo import scenario
 from railwright.fabric import names
 from railwright.fabric.workloads import volcano
 
@@ -22,7 +22,7 @@ POLICY = json.dumps(
                 "transport": "roce",
                 "rails": [{"name": f"rail{rail}", "resource": RESOURCES[rail]} for rail in range(RAILS)],
                 "placement": {
-                    "domains": [objects.LEAF_LABEL, objects.SPINE_LABEL],
+                    "domains": [scenario.LEAF_LABEL, scenario.SPINE_LABEL],
                     "oversubscription": [2, 4],
                 },
             }
@@ -33,20 +33,13 @@ CONFIGMAP = {"metadata": {"name": names.POLICY_CONFIGMAP}, "data": {names.POLICY
 CONFIGMAP_PATH = f"/api/v1/namespaces/{names.NAMESPACE}/configmaps/{names.POLICY_CONFIGMAP}"
 
 
-def shape(spines: int, leaves: int, nodes: int) -> objects.Shape:
-    return objects.Shape(
-        spines={f"spine-{spine}": (nodes,) * leaves for spine in range(spines)},
-        gpus=8,
-        rails=dict.fromkeys(RESOURCES, 1),
-    )
-
-
 class Vista:
     """A cluster: `objects()` is its snapshot."""
 
     def __init__(self, spines=8, leaves=8, nodes=16, *, gangs=40, waiting=3, seed=5) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - it has to repeat
-        self.nodes = list(objects.build_nodes(shape(spines, leaves, nodes)))
+        sizes = {f"spine-{spine}": (nodes,) * leaves for spine in range(spines)}
+        self.nodes = list(scenario.build_nodes(sizes, dict.fromkeys(RESOURCES, "1")))
         self.names = [node["metadata"]["name"] for node in self.nodes]
         self.pods: list[dict] = []
         self.groups: list[dict] = []
@@ -116,7 +109,7 @@ class Vista:
 
 def pod(group: str, namespace: str, rank: int, node: str, minute: int) -> dict:
     amounts = {"nvidia.com/gpu": "8", **dict.fromkeys(RESOURCES, "1"), "cpu": "32"}
-    made_pod = objects.build_pod(f"{group}-worker-{rank}", namespace, node, amounts)
+    made_pod = scenario.build_pod(f"{group}-worker-{rank}", namespace, node, amounts)
     made_pod["metadata"] |= {
         "uid": f"pod-{namespace}-{group}-{rank}",
         "creationTimestamp": f"2026-11-21T{9 + minute // 60:02}:{minute % 60:02}:{rank % 60:02}Z",

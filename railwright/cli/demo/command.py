@@ -1,17 +1,14 @@
-"""Runs `railwright demo`: shows each step and the result, serves the dashboard, and sets the exit code.
+"""Runs `railwright demo`: shows each step and the result, a card of one screen.
 
-The result is a card of one screen. With --serve, the dashboard shows the demo's cluster with the gang, as
-`railwright dashboard --snapshot` does.
+With --serve, the dashboard shows the demo's cluster with the gang.
 """
 
 import argparse
 import asyncio
 import itertools
 import json
-import pathlib
 import re
 import sys
-import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -19,30 +16,20 @@ import msgspec
 import yaml
 
 from railwright.cli import dashboard, formats, output
-from railwright.cli.demo import objects, scenario
+from railwright.cli.demo import scenario
 from railwright.cli.output import Line
+from railwright.dashboard import application
 from railwright.fabric import names, text
 from railwright.fabric.overview import overview_types
 from railwright.serving import settings
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Return 0 if all pods were injected and placed optimally, 1 if not, 2 if a server did not start."""
-    with tempfile.TemporaryDirectory(prefix="railwright-demo-") as folder:
-        try:
-            return asyncio.run(_run_demo(arguments, pathlib.Path(folder)))
-        except scenario.StartError as error:
-            print(f"railwright demo: {error}", file=sys.stderr)
-            return output.UNUSABLE
-        except KeyboardInterrupt:
-            return output.OK
-
-
-async def _run_demo(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
+    """Return 0 if the gang was placed as well as was possible, otherwise 1."""
     _report("starting")
     with output.show_progress("starting"):  # cleared at the end, also of an error
         cluster = scenario.build_cluster()
-        outcome = await scenario.run(folder, cluster, _report)
+        outcome, shown = scenario.run(cluster, _report)
     is_optimal = outcome.placed.leaves == outcome.placed.min_leaves
     if formats.is_document(arguments.output):
         formats.print_document({"fine": is_optimal} | msgspec.to_builtins(outcome), arguments.output)
@@ -51,8 +38,8 @@ async def _run_demo(arguments: argparse.Namespace, folder: pathlib.Path) -> int:
     if not is_optimal:
         print("railwright demo: the gang was not placed optimally", file=sys.stderr)
     if arguments.serve:
-        view = await dashboard.open_view(scenario.list_sources(folder), None, "demo: simulated nodes")
-        await dashboard.serve_view(view, settings.parse_address("127.0.0.1:0"), browser=sys.stdout.isatty())
+        feed = application.Feed(shown, source="demo: simulated nodes")
+        asyncio.run(dashboard.serve(feed, (), settings.parse_address("127.0.0.1:0"), is_opened=sys.stdout.isatty()))
     return output.OK if is_optimal else output.FINDINGS
 
 
@@ -97,9 +84,8 @@ def _format_card(cluster: scenario.Cluster, outcome: scenario.Outcome) -> Iterat
     yield _join(_format_bar(outcome.without, "red"), _format_bar(outcome.placed, "green"))
     legend = f"{_POD} node of the job   {_FREE} free   {_BUSY} busy   a group: the nodes of one leaf switch"
     yield ((legend, "dim"),)
-    placement = yaml.safe_load(cluster.policy_text)["fabrics"]["roce"]["placement"]
-    uplinks = f"uplinks {placement['oversubscription'][0]}:1"  # of a leaf
-    yield ((f"Bandwidth: both placements over RDMA, {uplinks}. Modelled, not measured.", "dim"),)
+    uplinks = cluster.policy.document.fabrics[scenario.FABRIC].placement.oversubscription[0]  # of a leaf
+    yield ((f"Bandwidth: both placements over RDMA, uplinks {uplinks:g}:1. Modelled, not measured.", "dim"),)
     yield ()
     yield from (((purpose, ""), (command, "bold")) for purpose, command in _NEXT)
 
@@ -152,9 +138,9 @@ def _format_map(cluster: scenario.Cluster, gang: overview_types.Gang) -> list[Li
     """Return the nodes of each leaf as cells, the leaves of a superpod together."""
     own = {rank.node for rank in gang.ranks}
     lines: list[Line] = []
-    for _, nodes in itertools.groupby(cluster.nodes, key=lambda node: node["metadata"]["labels"][objects.SPINE_LABEL]):
+    for _, nodes in itertools.groupby(cluster.nodes, key=lambda node: node["metadata"]["labels"][scenario.SPINE_LABEL]):
         lines.append(())
-        for _, members in itertools.groupby(nodes, key=lambda node: node["metadata"]["labels"][objects.LEAF_LABEL]):
+        for _, members in itertools.groupby(nodes, key=lambda node: node["metadata"]["labels"][scenario.LEAF_LABEL]):
             cells = [_format_cell(node["metadata"]["name"], own, cluster.busy) for node in members]
             if sum(len(part) for part, _ in lines[-1]) + 1 + len(cells) > _MAP:
                 lines.append(())

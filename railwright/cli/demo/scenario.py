@@ -1,38 +1,34 @@
-"""The demo: a simulated fabric in files, both real servers on loopback, and the steps of a job.
+"""The demo: a simulated fabric in memory, and a gang that the code of both servers admits and places there.
 
-The webhook admits the job's pods, and the extender places the gang by Volcano's extender protocol: every answer comes
-from the running servers over HTTP. Volcano is modelled.
+Volcano is modelled: it gives each pod the best node, by chance among equal ones.
 """
 
-import argparse
-import asyncio
-import base64
-import contextlib
 import importlib.resources
 import json
-import pathlib
 import random
-import re
-import sys
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import aiohttp
-import jsonpatch
 import msgspec
 import yaml
 
+from extender import state as states
 from railwright.cli import overview_tables
-from railwright.cli.demo import objects
-from railwright.cli.explanation import templates
-from railwright.fabric import text
-from railwright.fabric.overview import overview_types
+from railwright.cli.explanation import previews, templates
+from railwright.cluster import policies, snapshots
+from railwright.fabric import text, views
+from railwright.fabric.overview import overview_builder, overview_types
+from railwright.fabric.placement import engine, scheduling_request
+from railwright.fabric.placement.gangs import gang_memory
+from railwright.fabric.policy import model
 from railwright.fabric.workloads import volcano
 
-START_SECONDS = 60.0  # limit for a server's start, which takes a second of CPU time: this machine may be busy
-_POLL_SECONDS = 0.02  # between two looks at a server
-_NETWORKS = ("lan2", "lan3", "lan4", "lan5")
+FABRIC = "roce"  # in the policy
+LEAF_LABEL, SPINE_LABEL = "fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1"
+# 64 H100 nodes in 15 leaf groups under two superpods (marin-community/marin issue 6950)
+SPINES = {"superpod-a": (1, 2, 2, 3, 3, 5, 5, 6, 6, 8), "superpod-b": (1, 2, 3, 6, 11)}
+_RAILS = {f"nvidia.com/mlx5_{rail}": "100" for rail in range(4)}  # network-operator's shared plugin: 100 per rail
 _SEED = 7  # of random choices of nodes; any other seed works as well
 _BUSY_SHARE = 0.2  # of the nodes, which pods of other jobs fill
 
@@ -42,7 +38,7 @@ Tree = dict[str, Any]
 class Cluster(NamedTuple):
     """The fabric and the job."""
 
-    policy_text: str
+    policy: model.Policy
     job: Tree
     nodes: Sequence[Tree]
     busy: frozenset[str]  # names of nodes with pods of other jobs
@@ -62,217 +58,141 @@ class Outcome(msgspec.Struct, frozen=True):
     without: overview_types.Gang
 
 
+# --- the cluster --------------------------------------------------------------------------------------------
+
+
 def build_cluster() -> Cluster:
     """Return the simulated cluster, and the job that ships with the demo."""
     data = importlib.resources.files("railwright.cli.demo")
-    shape = objects.UNEVEN_64
-    nodes = list(objects.build_nodes(shape))
-    rng = random.Random(_SEED)  # noqa: S311 - a simulation has to be repeatable, not secret
-    busy = rng.sample([node["metadata"]["name"] for node in nodes], round(_BUSY_SHARE * len(nodes)))
-    requests = {"nvidia.com/gpu": str(shape.gpus), **dict.fromkeys(shape.rails, "1")}
-    pods = [objects.build_pod(f"other-{index}", "research", node, requests) for index, node in enumerate(busy)]
-    namespaces = [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("prod", "research")
-    ]
-    networks = [
-        {
-            "apiVersion": "k8s.cni.cncf.io/v1",
-            "kind": "NetworkAttachmentDefinition",
-            "metadata": {"name": f"rdma-net-ipam-{name}", "namespace": "prod"},
-        }
-        for name in _NETWORKS
-    ]
-    return Cluster(
-        policy_text=(data / "policy.yaml").read_text(encoding="utf-8"),
-        job=yaml.safe_load((data / "job.yaml").read_text(encoding="utf-8")),
-        nodes=nodes,
-        busy=frozenset(busy),
-        objects=[*nodes, *pods, *namespaces, *networks],
-    )
+    policy = policies.read((data / "policy.yaml").read_text(encoding="utf-8"))
+    assert isinstance(policy, model.Policy)  # noqa: S101 - it ships with the demo
+    nodes = list(build_nodes(SPINES, _RAILS))
+    names = [node["metadata"]["name"] for node in nodes]
+    busy = random.Random(_SEED).sample(names, round(_BUSY_SHARE * len(names)))  # noqa: S311 - it has to repeat
+    requests = {"nvidia.com/gpu": "8", **dict.fromkeys(_RAILS, "1")}
+    pods = [build_pod(f"other-{index}", "research", node, requests) for index, node in enumerate(busy)]
+    job = yaml.safe_load((data / "job.yaml").read_text(encoding="utf-8"))
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": job["metadata"]["namespace"]}}
+    networks = [_build_network(rail.network or "") for rail in policy.document.fabrics[FABRIC].rails]
+    return Cluster(policy, job, nodes, frozenset(busy), [*nodes, *pods, namespace, *networks])
 
 
-def write(folder: pathlib.Path, cluster: Cluster, pods: Sequence[Tree] = ()) -> None:
-    """Write the policy, and a snapshot of the cluster with these additional pods."""
-    (folder / "policy.yaml").write_text(cluster.policy_text, encoding="utf-8")
-    tree = {"apiVersion": "v1", "kind": "List", "items": [*cluster.objects, *pods]}
-    (folder / "snapshot.json").write_text(json.dumps(tree), encoding="utf-8")
+def _build_network(full_name: str) -> Tree:
+    namespace, _, name = full_name.partition("/")
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": metadata}
 
 
-def list_sources(folder: pathlib.Path) -> argparse.Namespace:
-    """Return the files of `write` as options."""
-    return argparse.Namespace(snapshot=str(folder / "snapshot.json"), policy=str(folder / "policy.yaml"))
+def build_nodes(spines: Mapping[str, Sequence[int]], rails: Mapping[str, str]) -> Iterator[Tree]:
+    """Yield nodes with eight GPUs, named by their leaf.
+
+    `spines` has the leaf sizes under each spine, `rails` the devices of each resource per node.
+    """
+    amounts = {"cpu": "128", "memory": "2Ti", "pods": "110", "nvidia.com/gpu": "8", **rails}
+    leaves = [(spine, size) for spine, sizes in spines.items() for size in sizes]
+    for leaf, (spine, size) in enumerate(leaves):
+        for index in range(size):
+            name = f"gpu-{leaf:02}-{index:02}"
+            labels = {LEAF_LABEL: f"leaf-{leaf:02}", SPINE_LABEL: spine, "kubernetes.io/hostname": name}
+            conditions = [{"type": "Ready", "status": "True"}]
+            yield {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": name, "uid": f"node-{name}", "labels": labels},
+                "spec": {},
+                "status": {"capacity": amounts, "allocatable": amounts, "conditions": conditions},
+            }
 
 
-async def run(folder: pathlib.Path, cluster: Cluster, report: Callable[[str], None]) -> Outcome:
+def build_pod(name: str, namespace: str, node: str, requests: Mapping[str, str]) -> Tree:
+    """Return a pod bound to a node."""
+    resources = {"requests": dict(requests), "limits": dict(requests)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "uid": f"pod-{name}"},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "resources": resources}]},
+        "status": {"phase": "Running"},
+    }
+
+
+# --- the job ------------------------------------------------------------------------------------------------
+
+
+def run(cluster: Cluster, report: Callable[[str], None]) -> tuple[Outcome, overview_builder.OverviewBuilder]:
     """Admit the pods, and place them with and without railwright. `report` is called with each step.
 
-    Afterwards the folder has the cluster with the gang as railwright has placed it. Raises StartError.
+    Also return the overview of the cluster with the gang as railwright has placed it.
     """
     pods = list(_build_pods(cluster.job))
-    report(f"starting the webhook on {len(cluster.nodes)} simulated nodes")
-    write(folder, cluster)
-    async with aiohttp.ClientSession() as session:
-        async with start_server("webhook", folder) as address:
-            report(f"admitting {text.format_count(len(pods), 'pod')} by the webhook")
-            ready = await asyncio.gather(*(_admit(session, f"http://{address}", pod) for pod in pods))
-        for index, pod in enumerate(ready):
-            pod["metadata"]["uid"] = str(uuid.UUID(int=index))
-        report("starting the extender on a cluster with these pods")
-        write(folder, cluster, ready)
-        async with start_server("extender", folder) as address:
-            report("placing the gang by the extender")
-            placed = await _place(session, f"http://{address}/volcano", cluster.idle, ready)
+    report(f"admitting {text.format_count(len(pods), 'pod')} by the webhook")
+    caches = previews.fill_caches(snapshots.read(_write_list(cluster.objects)))
+    admitted = [previews.preview_admission(pod, cluster.policy, caches).after for pod in pods]
+    report(f"placing the gang on {len(cluster.nodes)} simulated nodes by the extender")
+    nodes = _choose_nodes(cluster, admitted)
     report("modelling the bandwidth")
-    without = _assess(folder, cluster, ready, _place_by_chance(cluster.idle, ready))
-    return Outcome(ready, _assess(folder, cluster, ready, placed), without)
+    shown, placed = _assess(cluster, admitted, nodes)
+    by_chance = random.Random(_SEED).sample(cluster.idle, len(pods))  # noqa: S311 - it has to repeat
+    _, without = _assess(cluster, admitted, by_chance)
+    return Outcome(admitted, placed, without), shown
 
 
-def _build_pods(job: Tree) -> Iterator[Tree]:
-    """Yield the pods that Volcano's controller creates for the job."""
+def _build_pods(job: Tree) -> Iterator[templates.Template]:
+    """Yield the pods that Volcano's controller creates for the job, each as a template."""
     for template in templates.expand(job, templates.DEFAULT_NAMESPACE) or ():
         metadata = template.pod["metadata"]  # of the first pod of a task
         for index in range(template.pods or 0):
-            name, labels = f"{metadata['name'].removesuffix('0')}{index}", metadata["labels"]
-            own = {"name": name, "labels": {**labels, volcano.TASK_INDEX: str(index)}}
-            yield {**template.pod, "metadata": {**metadata, **own}}
+            own = {
+                "name": f"{metadata['name'].removesuffix('0')}{index}",
+                "labels": {**metadata["labels"], volcano.TASK_INDEX: str(index)},
+                "uid": str(uuid.uuid4()),
+            }
+            yield msgspec.structs.replace(template, pod={**template.pod, "metadata": {**metadata, **own}})
+
+
+def _choose_nodes(cluster: Cluster, pods: Sequence[Tree]) -> list[str]:
+    """Return the node of each pod by Volcano's loop for a gang: score the idle nodes, take one of the best.
+
+    A pod takes all GPUs of its node, and Volcano's own scores of idle nodes are equal.
+    """
+    state = _fill_state(cluster, pods)
+    placement, memory = engine.PlacementEngine(state.cluster), gang_memory.EMPTY
+    left, rng = list(cluster.idle), random.Random(_SEED)  # noqa: S311 - it has to repeat
+    chosen = []
+    for pod in pods:
+        waiting = msgspec.convert(pod, views.Pod)
+        requests = state.cluster.compute_requests(waiting)
+        request = scheduling_request.build_request(waiting, cluster.policy, state.pools, left, requests=requests)
+        assert request is not None  # noqa: S101 - the pod is opted in
+        decision = placement.score(request, memory)
+        memory, best = decision.memory, max(decision.scores.values())
+        node = rng.choice([name for name, score in decision.scores.items() if score == best])
+        state.cluster.upsert_pod(msgspec.convert(_bind(pod, node), views.Pod))
+        left.remove(node)
+        chosen.append(node)
+    return chosen
 
 
 def _assess(
-    folder: pathlib.Path, cluster: Cluster, pods: Sequence[Tree], nodes: Mapping[str, str]
-) -> overview_types.Gang:
-    """Write a snapshot in which the pods run on these nodes. Return their gang as `railwright gangs` shows it."""
-    running = [
-        {**pod, "spec": {**pod["spec"], "nodeName": nodes[pod["metadata"]["name"]]}, "status": {"phase": "Running"}}
-        for pod in pods
-    ]
-    write(folder, cluster, running)
-    [gang] = overview_tables.read(list_sources(folder)).gangs
-    return gang
+    cluster: Cluster, pods: Sequence[Tree], nodes: Sequence[str]
+) -> tuple[overview_builder.OverviewBuilder, overview_types.Gang]:
+    """Return the overview of the cluster with the pods on these nodes, and their gang."""
+    state = _fill_state(cluster, [_bind(pod, node) for pod, node in zip(pods, nodes, strict=True)])
+    builder = overview_tables.assess(state, cluster.policy)
+    [gang] = builder.build_overview().gangs
+    return builder, gang
 
 
-# --- the servers --------------------------------------------------------------------------------------------
+def _bind(pod: Tree, node: str) -> Tree:
+    return {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": {"phase": "Running"}}
 
 
-class StartError(RuntimeError):
-    """Raised if a server did not start or rejected the job; the message contains the cause."""
+def _fill_state(cluster: Cluster, pods: Sequence[Tree]) -> states.State:
+    """Return the extender's state of the cluster with these additional pods."""
+    state = states.State()
+    overview_tables.fill(states.list_watches(state), snapshots.read(_write_list([*cluster.objects, *pods])))
+    return state
 
 
-@contextlib.asynccontextmanager
-async def start_server(name: str, folder: pathlib.Path, *options: str) -> AsyncIterator[str]:
-    """Run a server on the files of a folder until the end of the context. Yield its HOST:PORT once it is ready.
-
-    Raises StartError.
-    """
-    loopback = ["--plain-http", "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"]
-    sources = ["--policy", str(folder / "policy.yaml"), "--snapshot", str(folder / "snapshot.json")]
-    log = folder / f"{name}.log"
-    with log.open("wb") as file:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", name, *loopback, *sources, *options, stderr=file
-        )
-    try:
-        yield await _wait_until_ready(name, process, log)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()  # it has no clients but the demo, and nothing to keep
-        await process.wait()
-
-
-async def _wait_until_ready(name: str, process: asyncio.subprocess.Process, log: pathlib.Path) -> str:
-    problem = f"is not ready after {START_SECONDS:g} s"
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(START_SECONDS), aiohttp.ClientSession() as session:
-            while process.returncode is None:
-                found: dict[str, str] = dict(re.findall(r"^(ops )?listening on (\S+)\n", _read_log(log), re.MULTILINE))
-                with contextlib.suppress(aiohttp.ClientError):
-                    if len(found) == 2:
-                        async with session.get(f"http://{found['ops ']}/readyz") as response:
-                            if response.status == 200:
-                                return found[""]
-                            problem = f"is not ready after {START_SECONDS:g} s: {(await response.text())[-500:]}"
-                await asyncio.sleep(_POLL_SECONDS)
-            problem = "did not start"
-    raise StartError(f"{name} {problem}:\n{_read_log(log)[-2000:]}")
-
-
-def _read_log(path: pathlib.Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
-
-
-async def _admit(session: aiohttp.ClientSession, webhook: str, pod: Tree) -> Tree:
-    """Return a pod after admission by the webhook. Raise StartError if it is rejected."""
-    metadata = pod["metadata"]
-    review = {
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "request": {
-            "uid": str(uuid.uuid4()),
-            "kind": {"group": "", "version": "v1", "kind": "Pod"},
-            "resource": {"group": "", "version": "v1", "resource": "pods"},
-            "name": metadata["name"],
-            "namespace": metadata["namespace"],
-            "operation": "CREATE",
-            "object": pod,
-            "dryRun": False,
-        },
-    }
-    answer = (await _post(session, f"{webhook}/mutate/pods?timeout=5s", review))["response"]
-    if not answer["allowed"]:
-        raise StartError(f"the webhook rejected {metadata['name']}: {answer['status']['message']}")
-    operations = json.loads(base64.b64decode(answer.get("patch") or "") or "[]")
-    admitted: Tree = jsonpatch.apply_patch(pod, operations)
-    return admitted
-
-
-async def _post(session: aiohttp.ClientSession, url: str, body: Tree) -> Tree:
-    async with session.post(url, json=body) as response:
-        response.raise_for_status()
-        answer: Tree = await response.json()
-        return answer
-
-
-# --- a model of Volcano's session -------------------------------------------------------------------------
-
-_PENDING, _ALLOCATED = 1, 2  # api.TaskStatus
-
-
-async def _place(
-    session: aiohttp.ClientSession, extender: str, idle: Sequence[str], pods: Sequence[Tree]
-) -> dict[str, str]:
-    """Run Volcano's loop for one gang: prioritize, choose the best score, allocate; then close the session.
-
-    Return the nodes by pod. A pod takes all GPUs of its node, and Volcano's own scores of idle nodes are equal.
-    Source: volcano-sh/volcano pkg/scheduler/actions/allocate.
-    """
-    left, rng = list(idle), random.Random(_SEED)  # noqa: S311 - repeats
-    placed: dict[str, str] = {}
-    for pod in pods:
-        request = {"task": _build_task(pod, "", _PENDING), "nodes": [{"Name": name} for name in left]}
-        scores = (await _post(session, f"{extender}/prioritize", request))["nodeScore"]
-        top = max(scores.values())
-        node = rng.choice([name for name in left if scores[name] == top])  # Volcano breaks ties by chance
-        left.remove(node)
-        await _post(session, f"{extender}/allocate", {"task": _build_task(pod, node, _ALLOCATED)})
-        placed[pod["metadata"]["name"]] = node
-    await _post(session, f"{extender}/session-close", {})
-    return placed
-
-
-def _place_by_chance(idle: Sequence[str], pods: Sequence[Tree]) -> dict[str, str]:
-    """Return a random idle node for each pod, as Volcano alone places them: its scores of idle nodes are equal."""
-    nodes = random.Random(_SEED).sample(idle, len(pods))  # noqa: S311 - repeats
-    return {pod["metadata"]["name"]: node for pod, node in zip(pods, nodes, strict=True)}
-
-
-def _build_task(pod: Tree, node: str, status: int) -> Tree:
-    """Return a pod as Volcano's api.TaskInfo, with the fields for its gang and its node."""
-    metadata = pod["metadata"]
-    return {
-        "UID": metadata["uid"],
-        "Job": f"{metadata['namespace']}/{metadata['annotations'][volcano.GROUP_ANNOTATION]}",
-        "Name": metadata["name"],
-        "Namespace": metadata["namespace"],
-        "NodeName": node,
-        "Status": status,
-        "Pod": {"metadata": metadata, "spec": pod["spec"], "status": {"phase": "Pending"}},
-    }
+def _write_list(objects: Sequence[Tree]) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
