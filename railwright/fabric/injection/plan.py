@@ -158,19 +158,18 @@ MUTATORS = (
 _COUNTED_PREFIXES = {"mounts.": "mount", "env.": "variable"}  # beginnings of entries that a warning counts
 
 
-def plan(  # noqa: PLR0913 - options are given by name
+def plan(
     pod: views.Pod,
     policy: policies.Policy,
     cluster: facts.ClusterFacts,
     display_name: str = "",
     *,
-    rows: Sequence[Row] = MUTATORS,
     written: views.Pod | None = None,
 ) -> Outcome:
     """Return the plan for a pod in any mode. Never raises because of the pod's content.
 
-    `display_name` names the pod in a refusal. If it is empty, the pod's own name is used. `rows` are the mutators.
-    `written` is the pod template to which the changes apply, if the pod is that of a template.
+    `display_name` names the pod in a refusal. If it is empty, the pod's own name is used. `written` is
+    the pod template to which the changes apply, if the pod is that of a template.
     """
     fabric = ""
     try:
@@ -179,10 +178,10 @@ def plan(  # noqa: PLR0913 - options are given by name
             return NotOptedIn(keys.check_pod(pod.metadata))
         fabric = name
         _check_size(pod)
-        options = context.read_options(pod, [row.skip for row in rows if row.skip])
+        options = context.read_options(pod, [row.skip for row in MUTATORS if row.skip])
         ctx = context.build(pod, policy, cluster, name, options)
         draft = drafts.Draft(drafts.read(pod, cluster.namespace), written)
-        for row in rows:
+        for row in MUTATORS:
             row.mutate(draft, ctx)
         _write_record(draft, ctx)
     except reason.RefusedError as error:

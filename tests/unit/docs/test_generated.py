@@ -5,12 +5,10 @@ import re
 
 import jsonschema
 import pages
-import pytest
 
 from documentation import (
     content,
     examples,
-    markdown,
     policy,
     rules,
 )
@@ -23,17 +21,6 @@ from railwright.fabric.policy import schema
 def test_every_generated_part_and_picture_is_up_to_date():
     stale = [str(path.relative_to(pages.ROOT)) for path in content.list_stale()]
     assert stale == [], "run `make docs`, or `python -m documentation`"
-
-
-def test_an_edited_part_is_generated_again_and_the_text_around_it_stays():
-    text = "a\n<!-- generated: x 1 -->\nedited\n<!-- end of generated -->\nb <!-- generated: x 2 -->\n"
-    text += "<!-- end of generated -->"
-    assert markdown.fill(text, {"x": lambda word: f"made {word}"}) == (
-        "a\n<!-- generated: x 1 -->\n\nmade 1\n\n<!-- end of generated -->\nb <!-- generated: x 2 -->\n\nmade 2\n\n"
-        "<!-- end of generated -->"
-    )
-    with pytest.raises(LookupError, match="y: unknown part; the parts are x"):
-        markdown.fill("<!-- generated: y -->\n<!-- end of generated -->", {"x": str})
 
 
 def test_every_generated_part_has_an_end_mark():

@@ -209,21 +209,6 @@ def test_each_threat_of_the_security_page_has_tests():
                 assert re.search(rf"^(async )?def {name}\(", text, re.MULTILINE), f"{number}: {path} has no {name}"
 
 
-def test_the_readme_can_be_read_in_two_minutes():
-    text = (pages.ROOT / "README.md").read_text()
-    assert len(text.splitlines()) <= 90
-    assert len(text.split()) <= 700
-    shown = text.partition("```diff\n")[2].partition("```")[0]
-    assert len(shown.splitlines()) == 12, "before and after of a pod"
-
-
-def test_every_path_that_the_architecture_names_exists():
-    paths = set(re.findall(r"`((?:[\w-]+/)+[\w.-]*)`", (pages.ROOT / "ARCHITECTURE.md").read_text()))
-    folders = (pages.ROOT, pages.ROOT / "railwright" / "fabric" / "placement")  # paths within placement are short
-    assert paths
-    assert [path for path in sorted(paths) if not any((folder / path).exists() for folder in folders)] == []
-
-
 # --- the site -------------------------------------------------------------------------------------------------
 
 

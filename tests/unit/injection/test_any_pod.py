@@ -109,8 +109,9 @@ contexts = st.fixed_dictionaries(
     optional={
         "privileged": st.booleans(),
         "allowPrivilegeEscalation": st.booleans(),
-        "capabilities": st.fixed_dictionaries(
-            {}, optional={"add": st.lists(st.sampled_from(["ALL", "X"])), "drop": st.just(["CAP_IPC_LOCK"])}
+        "capabilities": st.none()
+        | st.fixed_dictionaries(
+            {}, optional={"add": st.none() | st.lists(st.sampled_from(["ALL", "X"])), "drop": st.just(["CAP_IPC_LOCK"])}
         ),
     },
 )
@@ -120,7 +121,9 @@ containers = st.fixed_dictionaries(
         "env": st.none() | st.lists(entries, max_size=3),
         "envFrom": st.sampled_from([None, [], [{"secretRef": {"name": "s"}}]]),
         "resources": st.none()
-        | st.fixed_dictionaries({}, optional={"requests": resources, "limits": resources, "claims": uses}),
+        | st.fixed_dictionaries(
+            {}, optional={key: st.none() | resources for key in ("requests", "limits")} | {"claims": uses}
+        ),
         "volumeMounts": st.none() | st.lists(mounts, max_size=2),
         "securityContext": st.none() | contexts,
         "command": st.sampled_from([None, [], ["train", "--fast"]]),
@@ -261,7 +264,7 @@ def test_values_of_a_container_stay(tree, by, at):
             assert len(now.get("env") or []) == len(own)
         own_mounts = before.get("volumeMounts") or []
         assert (now.get("volumeMounts") or [])[: len(own_mounts)] == own_mounts
-        for capability in ((before.get("securityContext") or {}).get("capabilities") or {}).get("add", []):
+        for capability in ((before.get("securityContext") or {}).get("capabilities") or {}).get("add") or []:
             assert capability in now["securityContext"]["capabilities"]["add"]
 
 

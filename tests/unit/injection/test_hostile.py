@@ -2,7 +2,7 @@
 
 import call_counts
 import pytest
-from admitting import SHAPES, admit_pod, cpu, fabric, get_refusal, gpus, plan_pod, pod
+from admitting import SHAPES, admit_pod, cpu, fabric, get_refusal, plan_pod, pod
 
 
 @pytest.mark.parametrize("mark", ["-", "rail0-", "rail0-rail1,"])
@@ -43,16 +43,3 @@ def test_a_pod_twice_as_large_is_planned_in_twice_as_many_calls(build, policy):
     small, large = build(300), build(600)
     plan_pod(small, policy)  # what all plans share is computed by the first
     assert call_counts.count(lambda: plan_pod(large, policy)) < 2.5 * call_counts.count(lambda: plan_pod(small, policy))
-
-
-def test_annotations_beyond_kubernetes_limit_are_refused_unread():
-    message = get_refusal(pod(annotations={"railwright.io/rails": "n," * 1_500_000}), fabric())
-    assert "annotations are 3000019 bytes; the limit is 262144: remove some of them" in message
-
-
-def test_more_than_256_chosen_containers_are_refused():
-    some = [gpus(1, f"c{number}") for number in range(257)]
-    assert len(plan_pod(pod(*some[:256]), fabric()).containers) == 256
-    assert "257 containers are selected for the fabric; the limit is 256: name those" in get_refusal(
-        pod(*some), fabric()
-    )

@@ -1,7 +1,6 @@
 """Packaging: the licence, metadata, one version everywhere, and an image built from locked packages."""
 
 import email
-import hashlib
 import importlib.metadata
 import os
 import pathlib
@@ -21,8 +20,6 @@ from railwright.fabric import version
 ROOT = pathlib.Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 CONTAINERFILE = (ROOT / "Containerfile").read_text()
-# of https://www.apache.org/licenses/LICENSE-2.0.txt
-APACHE_2 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
 
 
 def find_copied() -> list[str]:
@@ -64,10 +61,6 @@ def wheel(context, tmp_path_factory):
 def read_member(archive, ending):
     (name,) = [name for name in archive.namelist() if name.endswith(f".dist-info/{ending}")]
     return archive.read(name)
-
-
-def test_the_licence_is_the_apache_licence():
-    assert hashlib.sha256((ROOT / "LICENSE").read_bytes()).hexdigest() == APACHE_2
 
 
 def test_the_wheel_of_the_image_contains_the_licence_and_names_it(wheel):
@@ -126,16 +119,6 @@ def test_the_build_context_is_what_the_containerfile_copies():
     assert "**/__pycache__" in rules
 
 
-def test_the_metadata_names_no_url_and_no_email_address():
-    chart = (ROOT / "manifests/chart/Chart.yaml").read_text()
-    assert "urls" not in PROJECT["project"]
-    assert "email" not in str(PROJECT["project"]["authors"])
-    assert not re.search(r"https?://", chart)
-    security = (ROOT / "SECURITY.md").read_text()
-    assert not re.search(r"https?://|[\w.]+@[\w.]+", security)
-    assert "private vulnerability reporting" in security
-
-
 # --- one version, and one Python first ------------------------------------------------------------------------
 
 
@@ -169,10 +152,6 @@ def test_images_of_pages_and_overlays_are_tagged_with_the_version():
         "manifests/chart/values-production.yaml",
     }
     assert {(name, tag) for name, tag in tagged if tag != version.VERSION} == set()
-
-
-def test_the_changelog_begins_with_the_version():
-    assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1] == version.VERSION
 
 
 def read_shipped_python():
