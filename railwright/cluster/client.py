@@ -19,8 +19,8 @@ from railwright.cluster import errors, kubeconfigs
 USER_AGENT = "railwright"  # also the name of the field manager of writes that give none
 CALL_SECONDS = 30.0  # for a list page or a write
 CONNECT_SECONDS = 10.0
-RENEW_SECONDS = 60.0  # between looks at the expiry of a credential plugin's token
 _REOPEN_SECONDS = 1.0  # between two readings of credentials that answers have put in doubt
+_POD_SECONDS = 60.0  # between two readings of a pod's token, which kubelet replaces
 _CHUNK = 64 * 1024
 _LONGEST_MESSAGE = 500  # characters that an error quotes of a response that is not a Status
 _LONGEST_STATUS = 8192  # characters of a Status: a rejection by a webhook may name many fields
@@ -66,17 +66,18 @@ class Client:
         self._basis: list[object] = []  # of its connections
         self._connections = contextlib.AsyncExitStack()  # one more after each change of the certificates
         self._access: kubeconfigs.Access
-        self._renewal: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
-        self._reopen_after = 0.0  # on the loop's clock
+        self._opened_at = 0.0  # on the loop's clock
         # True after an answer that newer credentials, or a newer CA, may change: the next request reads both again
-        self._is_doubted = True
+        self._is_doubted = False
 
     async def open(self) -> Self:
         """Read the credentials, unless they were read and not rejected since. Raises ConfigurationError."""
         async with self._opening:
             now = asyncio.get_running_loop().time()
-            if not self._is_doubted or (self._api is not None and now < self._reopen_after):
+            is_old = self._selection[0] is None and now >= self._opened_at + _POD_SECONDS
+            is_due = is_old or (self._is_doubted and now >= self._opened_at + _REOPEN_SECONDS)
+            if self._api is not None and not is_due:
                 return self
             access = await kubeconfigs.load(*self._selection)
             try:
@@ -84,10 +85,7 @@ class Client:
             except OSError as error:  # of OpenSSL
                 reason = "its CA or client certificate cannot be used: PEM is expected"
                 raise kubeconfigs.build_error(self._selection[0], reason) from error
-            self._access, self._is_doubted, self._reopen_after = access, False, now + _REOPEN_SECONDS
-            if self._renewal is not None:
-                self._renewal.cancel()
-            self._renewal = asyncio.create_task(access.renew_token(RENEW_SECONDS))
+            self._access, self._is_doubted, self._opened_at = access, False, now
         return self
 
     def _connect(self, access: kubeconfigs.Access) -> None:
@@ -215,9 +213,6 @@ class Client:
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._renewal is not None:
-            self._renewal.cancel()
-            await asyncio.gather(self._renewal, return_exceptions=True)
         await self._connections.aclose()
 
     async def _call(self, method: str, path: str, **parts: Any) -> tuple[bytes, tuple[str, ...]]:
@@ -238,21 +233,29 @@ class Client:
         body: object = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        await self.open()
-        with self._unreachable(path):
-            response = await self._api.call_api(
-                path,
-                method,
-                query_params=dict(query or {}),
-                header_params={"Accept": "application/json", **(headers or {})},
-                body=msgspec.to_builtins(body),
-                auth_settings=["BearerToken"],
-                _preload_content=False,  # the answer as aiohttp has it, also one with an error status
-                _request_timeout=timeout,
-            )
+
+        async def send() -> aiohttp.ClientResponse:
+            await self.open()
+            with self._unreachable(path):
+                answer: aiohttp.ClientResponse = await self._api.call_api(
+                    path,
+                    method,
+                    query_params=dict(query or {}),
+                    header_params={"Accept": "application/json", **(headers or {})},
+                    body=msgspec.to_builtins(body),
+                    auth_settings=["BearerToken"],
+                    _preload_content=False,  # the answer as aiohttp has it, also one with an error status
+                    _request_timeout=timeout,
+                )
+            self._is_doubted = self._is_doubted or answer.status == 401
+            return answer
+
+        response = await send()
+        if response.status == 401:  # a token may have expired: again, with the credentials that are there now
+            response.release()
+            response = await send()
         try:
             if not 200 <= response.status < 300:
-                self._is_doubted = self._is_doubted or response.status == 401
                 with self._unreachable(path):
                     raise self._build_api_error(response, await response.read(), path)
             yield response

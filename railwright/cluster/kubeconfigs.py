@@ -22,7 +22,6 @@ _NOTHING: Mapping[str, Any] = {}
 _FIX = "correct it (kubectl config view and kubectl config get-contexts show it), or fetch it again"
 _UNUSABLE = "is not a kubeconfig that can be used"
 READ_SECONDS = 60.0  # for credential plugins: one that waits for input would block a server forever
-_LOG = logging.getLogger("railwright.cluster")
 logging.getLogger("kubernetes_asyncio").setLevel(logging.CRITICAL)  # it also logs the errors that it raises
 
 
@@ -49,23 +48,6 @@ class Access(NamedTuple):
 
     configuration: Any  # kubernetes_asyncio.client.Configuration
     impersonation: Headers
-    loader: Any = None  # kubernetes_asyncio.config.kube_config.KubeConfigLoader; None in a pod
-
-    async def renew_token(self, every: float) -> None:
-        """Ask a credential plugin for a new token before the current one expires. Returns at once without a plugin.
-
-        The library's loop ends with the first error of the plugin, for example without a network: it is started again.
-        """
-        from kubernetes_asyncio import config  # noqa: PLC0415 - imported already, by `load`
-
-        while self.loader is not None and self.configuration.api_key:
-            try:
-                await config.refresh_token(self.loader, self.configuration, every)
-            except Exception as error:  # noqa: BLE001 - whatever a plugin makes the library raise
-                fields = {"error": _describe(error)}
-                _LOG.warning("the credential plugin gives no new token", extra={"fields": fields})
-            else:
-                return
 
 
 def find() -> str | None:
@@ -101,12 +83,13 @@ async def load(kubeconfig: str | None, context: str | None, user: str = "", grou
 
     Runs a credential plugin. Raises ConfigurationError.
     """
-    from kubernetes_asyncio import client  # noqa: PLC0415 - see the module's docstring
+    from kubernetes_asyncio import client, config  # noqa: PLC0415 - see the module's docstring
 
     configuration = client.Configuration(host="")
     try:
         if kubeconfig is None:
-            return _load_pod(configuration, impersonate(user, groups))
+            config.load_incluster_config(client_configuration=configuration, try_refresh_token=False)
+            return Access(configuration, impersonate(user, groups))
         async with asyncio.timeout(READ_SECONDS):
             return await _load_files(kubeconfig, context, configuration, (user, groups))
     except errors.ConfigurationError:
@@ -117,22 +100,6 @@ async def load(kubeconfig: str | None, context: str | None, user: str = "", grou
         raise build_error(kubeconfig, reason, fix) from None
     except Exception as error:  # the library raises whatever a malformed file, a plugin or an identity provider causes
         raise build_error(kubeconfig, _describe(error)) from error
-
-
-def _load_pod(configuration: Any, impersonation: Headers) -> Access:
-    from kubernetes_asyncio import config  # noqa: PLC0415 - see the module's docstring
-
-    config.load_incluster_config(client_configuration=configuration)
-    read_again = configuration.refresh_api_key_hook  # reads the token file if a minute has passed
-
-    def refresh(configuration: Any) -> None:
-        try:
-            read_again(configuration)
-        except (OSError, config.ConfigException) as error:
-            raise build_error(None, _describe(error)) from error
-
-    configuration.refresh_api_key_hook = refresh
-    return Access(configuration, impersonation)
 
 
 async def _load_files(
@@ -156,14 +123,12 @@ async def _load_files(
         user["exec"]["command"] = str(pathlib.Path(users[name].path).parent / user["exec"]["command"])
     if "auth-provider" in user:  # many identity providers accept a refresh token once, and the next is for kubectl
         (user["auth-provider"].get("config") or {}).pop("refresh-token", None)
-    loader = await kube_config.load_kube_config_from_dict(
-        merger.config, context=context, client_configuration=configuration
-    )
+    await kube_config.load_kube_config_from_dict(merger.config, context=context, client_configuration=configuration)
     if "exec" in user and not configuration.api_key and not configuration.cert_file:
         raise build_error(kubeconfig, f"the credential plugin of user {name} gives neither a token nor a certificate")
     if token := configuration.api_key.get("BearerToken"):
         configuration.api_key["BearerToken"] = token.strip()  # a token file may end with a newline, a header may not
-    return Access(configuration, impersonate(*given, user), loader)
+    return Access(configuration, impersonate(*given, user))
 
 
 def _find_current(merger: Any) -> str | None:

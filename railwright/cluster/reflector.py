@@ -8,8 +8,8 @@ What happens after each failure, while the sink keeps its objects:
 
     no connection, silence        resume the watch: nothing was missed, because versions continue
     an untrusted certificate      the client reads its CA again with the next request
-    401, 403, 429, 5xx            the same request again, after a pause and Retry-After; after a 401 with credentials
-                                  that the client reads anew
+    401, 403, 429, 5xx            the same request again, after a pause and Retry-After. Of a 401, the client has read
+                                  its credentials again
     404 of a CRD                  there are no such objects; look again in half a minute
     410, ERROR event              list again: events may be missing
     an object that is unreadable  its last state stays; everything else goes on

@@ -73,10 +73,7 @@ async def test_each_command_authenticates(site, write_kubeconfig, words):
 
 
 @pytest.mark.slow
-async def test_a_watch_and_requests_go_on_when_the_first_token_has_expired(
-    plane, namespace, write_kubeconfig, monkeypatch
-):
-    monkeypatch.setattr(clients, "RENEW_SECONDS", 1.0)
+async def test_a_watch_and_requests_go_on_when_the_first_token_has_expired(plane, namespace, write_kubeconfig):
     client, cache = await clients.connect(write_kubeconfig(lifetime=15)), Cache()
     first = {"Authorization": f"Bearer {await client.get_token()}"}
     source = reflector.Reflector(client, reflector.WatchSpec(resources.NAMESPACES, cache))

@@ -56,5 +56,3 @@ async def test_the_first_of_several_files_that_sets_a_current_context_or_a_name_
         access = await kubeconfigs.load(files, context)
         assert access.configuration.host == "https://one:6443"
         assert access.configuration.api_key == {"BearerToken": "Bearer one"}
-    access = await kubeconfigs.load(files, None)
-    assert access.loader.current_context["name"] == "a"
