@@ -217,7 +217,6 @@ def _configure_check(parser: Parser) -> None:
         "Namespace of the dry-run pod (default: the first namespace that may use the fabric).",
     )
     parser.add_flag("-v, --verbose", "List every check, also those that passed or were skipped.")
-    parser.add_flag("--pre", "Check the prerequisites, before installing.")
     parser.add_flag("--strict", "Exit with 1 for warnings too.")
     parser.add_flag(
         "--allow-unread", "Do not exit with 2 if checks were skipped because you may not read their objects."
@@ -329,7 +328,7 @@ _INSTALLATION_COMMANDS = {
         "Verify an installation, and show a fix for each failed check.",
         _configure_check,
         run="checking.start:run",
-        examples=("railwright check", "railwright check --pre"),
+        examples=("railwright check", "railwright check --explain policy"),
         finding="a check failed; with --strict, if one warned",
     ),
     "version": Command(

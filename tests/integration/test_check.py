@@ -294,11 +294,3 @@ async def test_check_passes_with_the_first_policy_of_a_profile(installed, name):
         finally:
             await installed.site.install(POLICY)
     await installed.until(set())
-
-
-async def test_pre_checks_the_cluster_only(installed):
-    code, answer = await installed.check("--pre")
-    assert code == 0
-    states = {result["check"]: result["state"] for result in answer["checks"]}
-    assert states["api-reachable"] == states["accelerators"] == "ok"
-    assert "installed" not in states

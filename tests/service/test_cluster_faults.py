@@ -15,7 +15,6 @@ POLICY, JOB = "{policy}", "{job}"
 COMMANDS = (
     ("check",),
     ("check", "-o", "json"),
-    ("check", "--pre"),
     ("gangs",),
     ("gangs", "--policy", POLICY, "-o", "json"),
     ("fabric",),
@@ -35,7 +34,6 @@ SHORT_WAIT = {"silent": ("--request-timeout", "300ms")}  # options for this clus
 EMPTY = {  # what is said of a cluster that can be read, and has nothing of ours
     ("check",): 1,
     ("check", "-o", "json"): 1,
-    ("check", "--pre"): 0,
     ("version",): 0,
     ("lint", JOB): 0,  # by the rules that need no fabric
     ("gangs", "--policy", POLICY, "-o", "json"): 0,

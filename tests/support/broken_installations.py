@@ -16,13 +16,13 @@ from railwright.fabric import names
 WEBHOOK, EXTENDER = "railwright-webhook", "railwright-extender"
 
 
-def run_checks(snapshot, *, before=False):
-    """Return the results of the rows of this phase on one snapshot."""
-    return tuple(rows.run(command.select_rows(before=before), snapshot))
+def run_checks(snapshot):
+    """Return the results of the rows on one snapshot."""
+    return tuple(rows.run(command.GROUPS, snapshot))
 
 
-def assess_trees(trees, *, before=False, **more):
-    return run_checks(installations.build_snapshot(trees, **more), before=before)
+def assess_trees(trees, **more):
+    return run_checks(installations.build_snapshot(trees, **more))
 
 
 def find(trees, check, **more):
@@ -274,7 +274,7 @@ BREAKS = {
     "another name": (lambda t: t[f"{EXTENDER}-secret"][0].update(
         data=installations.secret(installations.pair("localhost")[0])["data"]), "certificates", "fail",
         "railwright-extender.railwright-system.svc"),
-    "another service": (put_hook("pods.railwright.io", "rw", "clientConfig", "service", "name"), "entries-match",
+    "another service": (put_hook("pods.railwright.io", "rw", "clientConfig", "service", "name"), "webhook-entries",
                         "fail",
                         "Service is railwright-system/rw, expected railwright-system/railwright-webhook"),
     "another host": (certify_another_host, "certificates", "fail", f"{WEBHOOK}.railwright-system.svc"),
@@ -286,41 +286,40 @@ BREAKS = {
                         "caBundle is empty"),
     "the authority ends": (issue_old_authority, "ca-bundle", "warn", "20 days"),
     "another writer": (overwrite, "ca-bundle", "warn", "MutatingWebhookConfiguration: cainjector overwrites"),
-    "no configuration": (clear("mutating"), "entries-complete", "fail", "does not call the webhook"),
-    "no validation": (clear("validating"), "entries-complete", "fail", "does not call the webhook"),
-    "an entry short": (lambda t: t["mutating"][0]["webhooks"].pop(), "entries-complete", "fail",
+    "no configuration": (clear("mutating"), "webhook-entries", "fail", "does not call the webhook"),
+    "no validation": (clear("validating"), "webhook-entries", "fail", "does not call the webhook"),
+    "an entry short": (lambda t: t["mutating"][0]["webhooks"].pop(), "webhook-entries", "fail",
                        "namespaced-workloads.railwright.io"),
     "an entry too many": (lambda t: t["mutating"][0]["webhooks"].append(
-        {**find_hook(t, "namespaced-workloads.railwright.io"), "name": "x.railwright.io"}), "entries-complete", "warn",
+        {**find_hook(t, "namespaced-workloads.railwright.io"), "name": "x.railwright.io"}), "webhook-entries", "warn",
         "x.railwright.io"),
-    "a wrong path": (put_hook("pods.railwright.io", "/mutate", "clientConfig", "service", "path"), "entries-match",
+    "a wrong path": (put_hook("pods.railwright.io", "/mutate", "clientConfig", "service", "path"), "webhook-entries",
                      "fail",
                      "path is /mutate, expected /mutate/pods"),
-    "a rule short": (put_hook("workloads.railwright.io", [], "rules"), "entries-match", "fail",
+    "a rule short": (put_hook("workloads.railwright.io", [], "rules"), "webhook-entries", "fail",
                      "CREATE apps/deployments"),
-    "a wide selector": (put_hook("pods.railwright.io", {}, "objectSelector"), "entries-match", "fail", "empty"),
-    "a condition short": (put_hook("namespaced-workloads.railwright.io", [], "matchConditions"), "entries-match",
+    "a wide selector": (put_hook("pods.railwright.io", {}, "objectSelector"), "webhook-entries", "fail", "empty"),
+    "a condition short": (put_hook("namespaced-workloads.railwright.io", [], "matchConditions"), "webhook-entries",
                           "fail", "has-no-fabric-of-its-own"),
-    "kube-system": (put_hook("pods.railwright.io", {}, "namespaceSelector"), "entries-match", "fail",
+    "kube-system": (put_hook("pods.railwright.io", {}, "namespaceSelector"), "webhook-entries", "fail",
                     "kube-system and railwright-system"),
-    "open": (put_hook("pods.railwright.io", "Ignore", "failurePolicy"), "entries-match", "warn", "Ignore"),
-    "closed": (put_hook("namespaced-workloads.railwright.io", "Fail", "failurePolicy"), "entries-match", "warn",
+    "open": (put_hook("pods.railwright.io", "Ignore", "failurePolicy"), "webhook-entries", "warn", "Ignore"),
+    "closed": (put_hook("namespaced-workloads.railwright.io", "Fail", "failurePolicy"), "webhook-entries", "warn",
                "failurePolicy is Fail, expected Ignore"),
-    "too patient": (put_hook("pods.railwright.io", 30, "timeoutSeconds"), "entries-match", "warn",
+    "too patient": (put_hook("pods.railwright.io", 30, "timeoutSeconds"), "webhook-entries", "warn",
                     "timeoutSeconds is 30, expected 5 to 10"),
-    "never again": (put_hook("pods.railwright.io", "Never", "reinvocationPolicy"), "entries-match",
+    "never again": (put_hook("pods.railwright.io", "Never", "reinvocationPolicy"), "webhook-entries",
                     "fail", "reinvocationPolicy is Never, expected IfNeeded"),
     "no policy": (clear("policy"), "policy", "fail", "does not exist"),
     "no key": (lambda t: t["policy"][0].update(data={"x": ""}), "policy", "fail", "it has x"),
     "a bad policy": (edit_policy("transport: roce", "transport: rocev2"), "policy", "fail",
                      "line 6: fabrics.roce.transport"),
     "no GPUs": (edit_nodes(lambda n: [n["status"][w].pop("nvidia.com/gpu") for w in ("capacity", "allocatable")]),
-                "accelerators", "warn", "none of 3 nodes"),
+                "rail-offered", "warn", "none of 3 nodes"),
     "no network": (drop("networks", "rail1"), "rail-networks", "fail",
                    "rail1: prod/rail1: pods are rejected"),
     "no networks of a long name": (rename_networks("of-the-training-platform/lan"), "rail-networks", "fail",
                                    "rail0: of-the-training-platform/lan0, rail1: of-the-training-platform/lan1: pods"),
-    "no json": (put("networks", "rail0", "{", "spec", "config"), "rail-networks", "fail", "prod/rail0"),
     "another pool": (put("networks", "rail0", {names.NAD_RESOURCE_NAME: "intel.com/x"}, "metadata", "annotations"),
                      "rail-networks", "fail", "intel.com/x"),
     "nowhere": (edit_nodes(lambda n: [n["status"][w].pop("nvidia.com/mlx5_0") for w in ("capacity", "allocatable")]),

@@ -3,7 +3,6 @@
 import functools
 import importlib.resources
 import json
-import re
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,9 +21,8 @@ from railwright.cli.checking.snapshots import (
     get_path,
     list_namespaces,
     read_selector,
-    require,
 )
-from railwright.cluster import installed_names, policies
+from railwright.cluster import policies
 from railwright.fabric import intent, names, text
 
 GROUP = "admission"
@@ -42,14 +40,24 @@ def read_expected() -> Mapping[str, _Hook]:
     return {hook["name"]: hook for hook in json.loads(content)}
 
 
-@row("{apply}, then: railwright certs rotate")
-def check_entries_complete(snapshot: Snapshot) -> Assessment:
-    """Webhook configurations exist with all entries.
+@row(f"apply the webhook configurations again, {rows.INSTALLED}; then, for the caBundle: railwright certs rotate")
+def check_webhook_entries(snapshot: Snapshot) -> Assessment:
+    """Webhook configurations exist, and their entries are those of this release.
 
-    The entries are those of `manifests/base/admission.yaml`. Without the MutatingWebhookConfiguration the API server
-    does not call the webhook: the admission policy rejects labelled pods, or they run over TCP. `railwright disable`
-    deletes it and keeps a copy; while the copy is there, the fix is `railwright enable`. Without the
-    ValidatingWebhookConfiguration an invalid policy can be stored; the servers still do not use it.
+    Compares each entry with `manifests/base/admission.yaml`. A URL, more rules, and more namespaces that are excluded
+    or selected by name are allowed. Without the MutatingWebhookConfiguration the API server does not call the webhook:
+    the admission policy rejects labelled pods, or they run over TCP. `railwright disable` deletes it and keeps a copy;
+    while the copy is there, the fix is `railwright enable`. Without the ValidatingWebhookConfiguration an invalid
+    policy can be stored; the servers still do not use it.
+
+    - With a wider selector or fewer match conditions, other pods depend on the webhook; with a narrower one, opted-in
+      pods bypass it.
+    - A mutating entry that does not exclude `kube-system` and the webhook's own namespace blocks the webhook's pods or
+      those of the network plugin while the webhook is down.
+    - Without `reinvocationPolicy: IfNeeded`, railwright misses later changes by other webhooks.
+    - `failurePolicy: Ignore` lets opted-in pods run over TCP unnoticed while the webhook is down. `Fail` where
+      `Ignore` is expected also blocks objects that did not opt in then.
+    - Each time a pod is created, the API server waits up to `timeoutSeconds` for a webhook that hangs.
 
     Warns about a copy beside the webhooks: the next `disable` would keep its older objects. Warns about entries that
     this release does not have, usually left by another release.
@@ -60,47 +68,23 @@ def check_entries_complete(snapshot: Snapshot) -> Assessment:
                 return fail(rows.DISABLED, rows.ENABLE)
             missing = f"{source.capitalize()}WebhookConfiguration {CONFIGURATION} does not exist"
             return fail(f"{missing}: the API server does not call the webhook")
-    installed = {str(hook.get("name")) for hook in snapshot.hooks}
-    if absent := [name for name in read_expected() if name not in installed]:
+    installed = {str(hook.get("name")): hook for hook in snapshot.hooks}
+    expected = read_expected()
+    if absent := [name for name in expected if name not in installed]:
         return fail(f"missing: {', '.join(absent)}")
-    if snapshot.has_copy:
-        return warn(rows.COPY_LEFT, rows.ENABLE)
-    if unexpected := sorted(installed - read_expected().keys()):
-        return warn(f"entries that this release does not have: {', '.join(unexpected)}")
-    return ok(text.format_count(len(installed), "entry"))
-
-
-@row(
-    f"apply the entry again: {{apply}}; or {_EDIT}",
-    after="entries-complete",
-)
-def check_entries_match(snapshot: Snapshot) -> Assessment:
-    """Each webhook entry is that of this release.
-
-    Compares each entry with `manifests/base/admission.yaml`. A URL, more rules, and more namespaces that are excluded
-    or selected by name are allowed.
-
-    - With a wider selector or fewer match conditions, other pods depend on the webhook; with a narrower one, opted-in
-      pods bypass it.
-    - A mutating entry that does not exclude `kube-system` and the webhook's own namespace blocks the webhook's pods or
-      those of the network plugin while the webhook is down.
-    - Without `reinvocationPolicy: IfNeeded`, railwright misses later changes by other webhooks.
-    - `failurePolicy: Ignore` lets opted-in pods run over TCP unnoticed while the webhook is down. `Fail` where
-      `Ignore` is expected also blocks objects that did not opt in then.
-    - Each time a pod is created, the API server waits up to `timeoutSeconds` for a webhook that hangs.
-    """
-    snapshot.require("mutating", "validating")
-    own = [hook for hook in snapshot.hooks if hook.get("name") in read_expected()]
-    require(own, "railwright has no entry in the webhook configurations")
     problems = [
-        (state, f"{hook['name']}: {problem}", fix)
-        for hook in own
-        for state, problem, fix in _compare(hook, read_expected()[hook["name"]])
+        (state, f"{name}: {problem}", fix)
+        for name, shipped in expected.items()
+        for state, problem, fix in _compare(installed[name], shipped)
     ]
     for state in (State.FAIL, State.WARN):
         if found := [problem for problem in problems if problem[0] is state]:
             return Assessment(state, text.join_first([sentence for _, sentence, _ in found], 3), found[0][2])
-    return ok(text.format_count(len(own), "entry"))
+    if snapshot.has_copy:
+        return warn(rows.COPY_LEFT, rows.ENABLE)
+    if unexpected := sorted(installed.keys() - expected.keys()):
+        return warn(f"entries that this release does not have: {', '.join(unexpected)}")
+    return ok(text.format_count(len(installed), "entry"))
 
 
 def _compare(hook: _Hook, expected: _Hook) -> Iterator[tuple[State, str, str]]:
@@ -121,7 +105,7 @@ def _compare(hook: _Hook, expected: _Hook) -> Iterator[tuple[State, str, str]]:
         yield State.FAIL, problem, f"add {exclusion} to its namespaceSelector: {_EDIT}"
     failure, shipped_failure = hook.get("failurePolicy", "Fail"), expected["failurePolicy"]
     if failure != shipped_failure:
-        fix = f"apply the entry again: {{apply webhook.failurePolicy=Fail}}; or {_EDIT}"
+        fix = f"set webhook.failurePolicy=Fail of the chart; or {_EDIT}"
         yield State.WARN, f"failurePolicy is {failure}, expected {shipped_failure}", fix
     seconds, fewest = int(hook.get("timeoutSeconds") or _MAX_SECONDS), expected["timeoutSeconds"]
     if not fewest <= seconds <= _MAX_SECONDS:
@@ -180,18 +164,15 @@ def check_policy(snapshot: Snapshot) -> Assessment:
     return ok(f"{_CONFIGMAP}, {text.format_count(len(fabrics), 'fabric')}: {text.join_first(fabrics, 5)}")
 
 
-_INJECTED = f"{installed_names.INSTALLATION}-injected"  # manifests/base/admission-policy.yaml
-_BY_NAMESPACE = f"{_INJECTED}-by-namespace"
-_QUOTED = re.compile(r"'([^'/]+/[^'/]+)'")  # names of extended resources in its match condition
-_CONDITION = "asks-for-an-accelerator"  # its match condition that identifies training pods
-
-
-@row("apply the ValidatingAdmissionPolicy and its binding again: {apply admissionPolicy.mode=Deny}")
+@row(
+    "apply the ValidatingAdmissionPolicies and their bindings again, with admissionPolicy.mode=Deny of the chart, "
+    f"{rows.INSTALLED}"
+)
 def check_admission_policy(snapshot: Snapshot) -> Assessment:
     """Pods that bypass the webhook are rejected.
 
-    The ValidatingAdmissionPolicies that reject opted-in pods without an injection record are bound with `Deny`, and
-    list the policy's accelerators. An installation may leave them out (`admissionPolicy.mode: Off`).
+    The ValidatingAdmissionPolicies that reject opted-in pods without an injection record are bound with `Deny`. An
+    installation may leave them out (`admissionPolicy.mode: Off`).
 
     Fails if they are bound with `Deny` while the policy is in mode `warn`: opted-in pods have no injection record then.
     Instead of the chart's value, the label `railwright.io/uninjected: warn` lets the pods of one namespace pass.
@@ -211,7 +192,7 @@ def check_admission_policy(snapshot: Snapshot) -> Assessment:
         if any("Deny" in actions.get(name, ()) for name in own):
             return fail(
                 "the admission policies deny opted-in pods, because mode warn adds no record",
-                f"{_ENFORCE}. Until then let opted-in pods pass: {{apply admissionPolicy.mode=Warn}}",
+                f"{_ENFORCE}. Until then let opted-in pods pass: set admissionPolicy.mode=Warn of the chart",
             )
         return ok("they let opted-in pods pass, as mode warn requires")
     unbound = text.join_first((name for name in own if name not in actions), 5)
@@ -221,24 +202,7 @@ def check_admission_policy(snapshot: Snapshot) -> Assessment:
         return fail(f"{unbound} has no ValidatingAdmissionPolicyBinding, so it has no effect")
     if without_deny := text.join_first((name for name in own if "Deny" not in actions[name]), 5):
         return warn(f"{without_deny} is bound without Deny: the pods it reports still run")
-    return _compare_accelerators(snapshot, own.get(_BY_NAMESPACE)) or ok(text.join_first(own, 5))
-
-
-def _compare_accelerators(snapshot: Snapshot, guard: Any) -> Assessment | None:
-    """Return a warning if the condition that identifies training pods and the policy name different accelerators."""
-    conditions = get_list(guard, "spec", "matchConditions")
-    expressions = [str(condition.get("expression")) for condition in conditions if condition.get("name") == _CONDITION]
-    listed, expected = {*_QUOTED.findall("\n".join(expressions))}, {*snapshot.accelerators}
-    if not expressions or snapshot.policy is None or listed == expected:
-        return None
-    lacking, more = (text.join_first(sorted(amounts), 5) for amounts in (expected - listed, listed - expected))
-    problem = (
-        f"does not list the policy's accelerator {lacking}: pods of an opted-in namespace are not checked"
-        if lacking
-        else f"lists {more}, which is no accelerator of the policy: pods that request it are rejected"
-    )
-    fix = f"give its condition {_CONDITION} the policy's accelerators: kubectl edit validatingadmissionpolicy "
-    return warn(f"{_BY_NAMESPACE} {problem}", f"{fix}{_BY_NAMESPACE}")
+    return ok(text.join_first(own, 5))
 
 
 def _is_ours(name: str, policy: Any) -> bool:

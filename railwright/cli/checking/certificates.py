@@ -55,7 +55,7 @@ def check_certificates(snapshot: Snapshot, server: str) -> Assessment:
         require("--plain-http" not in options, "the extender serves plain HTTP (--plain-http)")
     elif snapshot.hooks:
         urls = [get_path(hook, "clientConfig", "url") for hook in snapshot.hooks]
-    # the API server sends the Service's DNS name by SNI; the row entries-match reports other Services
+    # the API server sends the Service's DNS name by SNI; the row webhook-entries reports other Services
     hosts = [urllib.parse.urlsplit(url).hostname or url if url else f"{server}.{NAMESPACE}.svc" for url in urls]
     secret, name = snapshot.find(f"{server}-secret"), snapshots.SECRETS[server]
     pair = secret.read_pair() if secret else None

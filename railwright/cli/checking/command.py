@@ -44,11 +44,6 @@ _MARKS: dict[State, tuple[str, str]] = {
 _WORDS = {State.FAIL: "failed", State.WARN: "warned", State.OK: "passed", State.SKIP: "skipped"}
 
 
-def select_rows(*, before: bool = False) -> rows.Groups:
-    """Return the rows by group: all rows, or with `before` those that can run before the installation."""
-    return {group: [item for item in listed if item.before or not before] for group, listed in GROUPS.items()}
-
-
 # --- the report ---------------------------------------------------------------------------------------------
 
 
@@ -136,7 +131,7 @@ def explain(anchor: str) -> int:
         raise output.UnreadableError(f"--explain: there is no row {anchor};{suggestion}")
     item = found[anchor]
     output.print_styled((anchor, "bold"), (f": {item.name}", ""))
-    print(f"\n{item.text}\n\nFix: {rows.fill_placeholders(item.fix)}".replace("`", ""))
+    print(f"\n{item.text}\n\nFix: {item.fix}".replace("`", ""))
     return output.OK
 
 
@@ -187,11 +182,10 @@ def _is_unreachable(results: Sequence[Result]) -> bool:
 async def _run_until_passed(client: clients.Client, arguments: argparse.Namespace, problem: str) -> list[Result]:
     """Run the checks and return the results. With --wait, repeat them until none fails or the time is up."""
     end, status, told = time.monotonic() + arguments.wait, f"reading {client.host}", ""
-    probing, before = arguments.namespace_for_probe, arguments.pre
     while True:
         with output.show_progress(status):
-            snapshot = await reader.read(client, probing=probing, before=before, problem=problem)
-        results = [*rows.run(select_rows(before=before), snapshot)]
+            snapshot = await reader.read(client, probing=arguments.namespace_for_probe, problem=problem)
+        results = [*rows.run(GROUPS, snapshot)]
         if time.monotonic() >= end or not _has_failures(results, strict=arguments.strict):
             return results
         failed = {result.check: result.detail for result in results if result.state is State.FAIL}

@@ -31,7 +31,6 @@ _INSTALL = (
 
 @row(
     "give --kubeconfig or --context of a cluster that you can reach and may use; to verify: kubectl version",
-    before=True,
 )
 def check_api_reachable(snapshot: Snapshot) -> Assessment:
     """API server answers.
@@ -63,7 +62,7 @@ def check_installed(snapshot: Snapshot) -> Assessment:
     if snapshot.find("deployments", WEBHOOK) is None:
         return fail(
             f"Deployment {WEBHOOK} does not exist in namespace {NAMESPACE}",
-            "apply the Deployment again: {apply}",
+            f"apply the Deployment again, {rows.INSTALLED}",
         )
     if (NAMESPACE, installed_names.POLICY) == (names.NAMESPACE, names.POLICY_CONFIGMAP):
         return ok(NAMESPACE)
@@ -116,7 +115,7 @@ def _find_reasons(pod: Any) -> Iterator[str]:
 _TAG = re.compile(r":v?(\d+\.\d+\.\d+[^@]*)(@.*)?$")
 
 
-@row("install the CLI of the cluster's release, or upgrade the cluster: {apply}")
+@row(f"install the CLI of the cluster's release, or upgrade railwright in the cluster, {rows.INSTALLED}")
 def check_images(snapshot: Snapshot) -> Assessment:
     """CLI and server versions match.
 

@@ -4,13 +4,11 @@ Rows about rails run once for each fabric; the subject of the assessment is the 
 """
 
 import functools
-import json
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from railwright.cli.checking import rows
-from railwright.cli.checking.rows import Assessment, assess_problems, fail, ok, row, skip, warn
-from railwright.cli.checking.snapshots import Snapshot, get_list, get_path, require
+from railwright.cli.checking.rows import Assessment, assess_problems, fail, ok, row, warn
+from railwright.cli.checking.snapshots import Snapshot, require
 from railwright.fabric import hypernodes, intent, resources, text, topology
 from railwright.fabric.placement.state import object_info
 from railwright.fabric.policy import model, presets, shortcomings
@@ -55,62 +53,27 @@ def list_nodes(snapshot: Snapshot, fabric: model.Fabric) -> list[object_info.Nod
     return [node for node in _list_accelerated(snapshot) if not pools or any(map(node.capacity.get, pools))]
 
 
-@row("install Multus (multus-cni) and its kind, or remove `network` from the rails", before=True)
-def check_multus(snapshot: Snapshot) -> Assessment:
-    """Multus is installed (kind NetworkAttachmentDefinition)."""
-    networks = snapshot.get_all("networks")
-    if "networks" not in snapshot.unknown:
-        return ok(text.format_count(len(networks), "network"))
-    if any(rail.network for fabric in snapshot.fabrics.values() for rail in fabric.rails):
-        return fail("the API server has no kind NetworkAttachmentDefinition, but rails of the policy have `network`")
-    if snapshot.policy is None:
-        return warn("the API server has no kind NetworkAttachmentDefinition; only rails without `network` work")
-    return skip("not installed, and no rail of the policy has `network`")
-
-
-@row("check the pods of the device plugins, and `accelerators` in the policy: kubectl describe node NODE", before=True)
-def check_accelerators(snapshot: Snapshot) -> Assessment:
-    """Nodes offer accelerators and device pools.
-
-    Without a policy, lists the other extended resources that nodes offer: the values for `rails[].resource`. If there
-    are none, install the RDMA shared device plugin, the SR-IOV network device plugin or your cloud's, unless all rails
-    use `mounts.devInfiniband`.
-    """
-    accelerators, nodes = ", ".join(snapshot.accelerators), snapshot.cluster.nodes.values()
-    pools = Counter(
-        name
-        for node in nodes
-        for name, amount in node.allocatable.items()
-        if "/" in name and amount > 0 and name not in snapshot.accelerators
-    )
-    listed = text.join_first((f"{name} on {count}" for name, count in sorted(pools.items())), 8)
-    if not (accelerated := len(_list_accelerated(snapshot))):
-        others = f"; they have {listed}" if listed else ""
-        return warn(f"none of {text.format_count(len(nodes), 'node')} has any of {accelerators}{others}")
-    share = f"{text.format_count(len(nodes), 'node', 'has', part=accelerated)} {accelerators}"
-    if not listed and snapshot.policy is None:
-        return warn(f"{share}, and no other extended resource: rails need a device pool, or devInfiniband")
-    return ok(share if snapshot.policy is not None else f"{share}; device pools: {listed}")
-
-
 @row(
     f"correct the network or the policy: kubectl get net-attach-def -A; {rows.EDIT_POLICY}",
-    after="policy multus",
+    after="policy",
     each=list_fabrics,
 )
 def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
-    """Each rail's network is valid and fits the policy.
+    """Each rail's network exists and fits the policy.
 
     The NetworkAttachmentDefinition of every rail exists under its `namespace/name`. Pods are rejected while one is
-    missing. Its `spec.config` is JSON that names a plugin, or empty: Multus then reads the file of that name on the
-    node.
-
-    Where both the policy (`rails[].resource`) and the network (annotation `k8s.v1.cni.cncf.io/resourceName`) name a
-    device pool, both are equal. Warns if no network gives addresses of `nccl.addressRange`: NCCL finds no GID then.
+    missing. Where both the policy (`rails[].resource`) and the network (annotation `k8s.v1.cni.cncf.io/resourceName`)
+    name a device pool, both are equal. Warns if no network gives addresses of `nccl.addressRange`: NCCL finds no GID
+    then.
     """
     named = {rail.network_key for rail in fabric.rails if rail.network_key}
     require(named, "no rail has a network")
     networks = snapshot.get_all("networks")
+    if "networks" in snapshot.unknown:
+        return fail(
+            "the API server has no kind NetworkAttachmentDefinition, but rails of the policy have `network`",
+            f"install Multus (multus-cni) and its kind, or remove `network` from the rails: {rows.EDIT_POLICY}",
+        )
     absent = named - {network.metadata.key for network in networks}
     # NETWORK_MISSING has room for one short name, because the length of admission's warnings is limited
     if missing := [f"{rail.name}: {rail.network}" for rail in fabric.rails if rail.network_key in absent]:
@@ -119,33 +82,17 @@ def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
             f"create it, or correct its name in the policy: kubectl get net-attach-def -A; {rows.EDIT_POLICY}",
         )
     found = _find_shortcomings(snapshot, fabric)
-    different, elsewhere = found.get(Code.RAIL_RESOURCES_DIFFER), found.get(Code.ADDRESSES_DIFFER)
-    wrong = [different.text] if different else []
-    wrong += [
-        f"{network.metadata.namespace}/{network.metadata.name}: {problem}"
-        for network in networks
-        if network.metadata.key in named
-        if (problem := _find_configuration_problem(network.spec and network.spec.config))
-    ]
-    if elsewhere and not wrong:
+    if different := found.get(Code.RAIL_RESOURCES_DIFFER):
+        return fail(different.text)
+    if elsewhere := found.get(Code.ADDRESSES_DIFFER):
         return warn(elsewhere.text)
-    return assess_problems(wrong, text.format_count(len(named), "network"))
+    return ok(text.format_count(len(named), "network"))
 
 
 def _find_shortcomings(snapshot: Snapshot, fabric: model.Fabric) -> Mapping[str, reasons.Reason]:
     """Return what the fabric needs and the cluster lacks by code, as the webhook warns of it. One of each code."""
     reasons_found = shortcomings.find_in_fabric(fabric, snapshot.accelerators, snapshot.facts)
     return {reason.code: reason for reason in reasons_found}
-
-
-def _find_configuration_problem(configuration: str | None) -> str:
-    """Return the problem of spec.config, or "". An empty one is valid: Multus then reads the CNI file on the node."""
-    try:
-        tree = json.loads(configuration) if configuration else {"type": "that of the file"}
-    except ValueError as error:
-        return f"spec.config is not JSON: {error}"
-    plugins = get_list(tree, "plugins") or [tree]
-    return "" if all(get_path(plugin, "type") for plugin in plugins) else "spec.config names no plugin (`type`)"
 
 
 @row(
@@ -160,8 +107,9 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     Pending. Admission only warns about this, because an autoscaler may add such nodes.
 
     Warns about nodes with accelerators that lack the device pool of a rail. Nodes with rails of another fabric only are
-    left out. Pods go there last. Also warns about rails without a device pool, unless `/dev/infiniband` is mounted, the
-    containers are privileged, or the transport needs no pool, and if no node has exactly `gpusPerNode` GPUs.
+    left out. Pods go there last. Also warns if no node has accelerators or exactly `gpusPerNode` of them, and about
+    rails without a device pool, unless `/dev/infiniband` is mounted, the containers are privileged, or the transport
+    needs no pool.
     """
     require(not fabric.claims, "the rails come as claims: see claim-devices")
     nodes, found = snapshot.cluster.nodes.values(), _find_shortcomings(snapshot, fabric)
@@ -169,9 +117,14 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
         return fail(absent.message)
     if unbound := found.get(Code.RAIL_WITHOUT_RESOURCE):
         return warn(unbound.text, rows.EDIT_POLICY)
+    if not (with_accelerators := _list_accelerated(snapshot)):
+        return warn(
+            f"none of {text.format_count(len(nodes), 'node')} has any of {', '.join(snapshot.accelerators)}",
+            f"check the pods of the device plugins, and `accelerators` in the policy: {rows.EDIT_POLICY}",
+        )
     pools = _list_pools(fabric)
     others = [pool for other in list_fabrics(snapshot).values() for pool in _list_pools(other)]
-    accelerated = [node for node in _list_accelerated(snapshot) if _has_any(node, pools) or not _has_any(node, others)]
+    accelerated = [node for node in with_accelerators if _has_any(node, pools) or not _has_any(node, others)]
     missing = [
         f"{node.name} lacks {text.join_first(lacking, 2)}"
         for node in accelerated

@@ -5,6 +5,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from railwright.cli import job_pods
 from railwright.cli.checking import rows
 from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
@@ -15,10 +17,12 @@ from railwright.cli.checking.snapshots import (
     DryRun,
     SkipError,
     Snapshot,
+    get_list,
     get_map,
+    get_path,
     require,
 )
-from railwright.fabric import intent, names, text, views
+from railwright.fabric import intent, names, text
 from railwright.fabric.injection import keys, opt_in, templates
 from railwright.fabric.policy import model
 
@@ -32,26 +36,17 @@ _STRICT = {  # allowed by the `restricted` Pod Security Standard, so by every na
 }
 
 
-def choose_namespace(snapshot: Snapshot, fabric: str, given: str = "") -> str:
-    """Return the given namespace, or the first one that may use the fabric. Raise SkipError if there is none."""
-    obstacles = {item.metadata.name: _find_obstacle(snapshot, fabric, item) for item in snapshot.get_all("namespaces")}
-    if given and (cause := obstacles.get(given, f"namespace {given} does not exist")):
-        raise SkipError(f"{cause}; give another namespace to --namespace-for-probe")
-    allowed = [namespace for namespace, cause in obstacles.items() if not cause]
+def choose_namespace(snapshot: Snapshot, fabric: str) -> str:
+    """Return the first namespace that may use the fabric, `default` before others. Raise SkipError if there is none."""
+    allowed: list[str] = [
+        item.metadata.name
+        for item in snapshot.get_all("namespaces")
+        if not item.metadata.deletion_timestamp
+        and item.metadata.name not in snapshot.excluded_namespaces
+        and snapshot.fabrics[fabric].allows_namespace(item.metadata.labels)
+    ]
     require(allowed, f"no namespace may use fabric {fabric}: the labels of no namespace match its `namespaces`")
-    return given or min(allowed, key=lambda namespace: (namespace != "default", namespace))
-
-
-def _find_obstacle(snapshot: Snapshot, fabric: str, found: views.Namespace) -> str:
-    """Return why a pod of a fabric cannot be created in a namespace; "" if it can."""
-    namespace = found.metadata.name
-    if found.metadata.deletion_timestamp:
-        return f"namespace {namespace} is being deleted"
-    if namespace in snapshot.excluded_namespaces:
-        return f"railwright injects no pods in namespace {namespace}"
-    if not snapshot.fabrics[fabric].allows_namespace(found.metadata.labels):
-        return f"the labels of namespace {namespace} do not match `namespaces` of fabric {fabric}"
-    return ""
+    return min(allowed, key=lambda namespace: (namespace != "default", namespace))
 
 
 def build_pod(snapshot: Snapshot, fabric: str, namespace: str) -> Mapping[str, Any]:
@@ -76,7 +71,7 @@ def _list_dry_runs(snapshot: Snapshot) -> Mapping[str, DryRun]:
     f"the detail is the API server's error; the webhook's log has more: kubectl -n {NAMESPACE} logs "
     f"deployment/{WEBHOOK}",
     each=_list_dry_runs,
-    after=f"replicas/{WEBHOOK} certificates/{WEBHOOK} ca-bundle entries-complete entries-match policy rail-networks",
+    after=f"replicas/{WEBHOOK} certificates/{WEBHOOK} ca-bundle webhook-entries policy rail-networks",
 )
 def check_dry_run(snapshot: Snapshot, dry_run: DryRun) -> Assessment:
     """A dry-run pod gets its network, by the policy in force.
@@ -154,22 +149,20 @@ def check_refused(snapshot: Snapshot) -> Assessment:
     """No pod was rejected recently.
 
     Warns about Events of the last hour for rejected pods (reason `FabricRefused`); the detail quotes the newest. Events
-    of owners that have got a pod since then, or have been deleted, do not count.
+    of owners that have got a pod since then do not count.
     """
     snapshot.require("refusals")
-    newest_pods = _find_newest_pods(snapshot)
-    unread = {(kind.group, kind.name) for source, kind in WORKLOADS.items() if source in snapshot.unread}
-    known = {(kind.group, kind.name) for kind in WORKLOADS.values()} - unread
-    uids = {(kind.group, kind.name, *found.metadata.key): found.metadata.uid for kind, found, _ in snapshot.workloads}
-    recent = []
-    for event in snapshot.list_recent("refusals"):
-        owner = event.involved_object
-        kind = owner.api_version.rpartition("/")[0], owner.kind
-        uid = uids.get((*kind, owner.namespace, owner.name))  # another one if it was created again under its name
-        is_deleted = kind in known and (uid is None or bool(owner.uid and uid and owner.uid != uid))
-        newest_pod = newest_pods.get((owner.namespace, owner.kind, owner.name), "")
-        if newest_pod <= (event.last_timestamp or "") and not is_deleted:
-            recent.append(event)
+    newest: dict[tuple[str, str, str], str] = {}  # owner -> creation time of its newest pod
+    for pod in snapshot.live_pods:
+        if controller := pod.metadata.controller:
+            key = pod.metadata.namespace, controller.kind, controller.name
+            newest[key] = max(newest.get(key, ""), pod.metadata.creation_timestamp or "")
+    recent = [
+        event
+        for event in snapshot.list_recent("refusals")
+        for about in (event.involved_object,)
+        if newest.get((about.namespace, about.kind, about.name), "") <= (event.last_timestamp or "")
+    ]
     if not recent:
         return ok("none in the last hour")
     owner = recent[0].involved_object
@@ -226,17 +219,14 @@ def check_preflight(snapshot: Snapshot, pods: Sequence[job_pods.Pod]) -> Assessm
     )
 
 
-def _find_newest_pods(snapshot: Snapshot) -> Mapping[tuple[str, str, str], str]:
-    """Return the creation time of the newest pod of each owner."""
-    newest: dict[tuple[str, str, str], str] = {}
-    for pod in snapshot.live_pods:
-        if owner := pod.metadata.controller:
-            key = pod.metadata.namespace, owner.kind, owner.name
-            newest[key] = max(newest.get(key, ""), pod.metadata.creation_timestamp or "")
-    return newest
-
-
 _MAX_LINES = 10  # findings in the detail
+_FINISHED = frozenset({"Complete", "Completed", "Failed", "Succeeded"})  # conditions of Jobs, JobSets, Kubeflow's jobs
+
+
+def _has_finished(body: bytes) -> bool:
+    """True for a job that has ended."""
+    conditions = get_list(msgspec.json.decode(body), "status", "conditions")
+    return any(get_path(item, "type") in _FINISHED and get_path(item, "status") == "True" for item in conditions)
 
 
 @row("each line says what to do in the manifest; pods that exist do not change, so create them again")
@@ -254,15 +244,15 @@ def check_workload_keys(snapshot: Snapshot) -> Assessment:
         name = namespace.metadata.name
         if name not in excluded:
             lines += [f"Namespace {name}: {message.line}" for message in keys.check_namespace(namespace.metadata)]
-    for kind, found, body in snapshot.workloads:
-        metadata = found.metadata
-        is_left_out = metadata.namespace in excluded or metadata.controller or metadata.deletion_timestamp
-        if is_left_out or found.has_finished:
-            continue
+    for kind, body in ((kind, body) for source, kind in WORKLOADS.items() for body in snapshot.peek(source)):
         try:
             workload = templates.read(kind, body)
         except templates.UnreadableError:
             continue  # its controller cannot read it either
+        metadata = workload.metadata
+        is_left_out = metadata.namespace in excluded or metadata.controller or metadata.deletion_timestamp
+        if is_left_out or _has_finished(body):
+            continue
         uncopied = keys.describe_uncopied(workload) if _is_enforced(snapshot) else ""
         problems = [*([uncopied] if uncopied else ()), *(message.line for message in keys.check_stored(workload))]
         lines += [f"{workload.kind.name} {metadata.full_name}: {problem}" for problem in problems]

@@ -35,11 +35,11 @@ _ANSWERED = re.compile(
 )
 
 
-async def read(client: clients.Client, *, probing: str = "", before: bool = False, problem: str = "") -> Snapshot:
+async def read(client: clients.Client, *, probing: str = "", problem: str = "") -> Snapshot:
     """Return a snapshot of a cluster. Sources that cannot be read are in `unread`; nothing is raised.
 
-    `probing` is the namespace for dry runs ("" for the first that may use the fabric). With `before` (--pre), objects
-    of the installation are not read. With `problem`, the error of the connection, nothing is read.
+    `probing` is the namespace for dry runs ("" for the first that may use the fabric). With `problem`, the error of the
+    connection, nothing is read.
     """
     snapshot = Snapshot(dt.datetime.now(dt.UTC), client.host)
     if problem:
@@ -50,11 +50,10 @@ async def read(client: clients.Client, *, probing: str = "", before: bool = Fals
         return snapshot
     others = [name for name in SOURCES if name != "version"]
     await cluster_access.gather(functools.partial(_read, client, snapshot), others)
-    if not before:
-        await cluster_access.gather(functools.partial(_make_dry_run, client, snapshot, probing), snapshot.fabrics)
-        await cluster_access.gather(
-            functools.partial(_count_requests, client, snapshot), snapshot.list_server_pods(EXTENDER)
-        )
+    await cluster_access.gather(functools.partial(_make_dry_run, client, snapshot, probing), snapshot.fabrics)
+    await cluster_access.gather(
+        functools.partial(_count_requests, client, snapshot), snapshot.list_server_pods(EXTENDER)
+    )
     return snapshot
 
 
@@ -91,7 +90,7 @@ async def _count_requests(client: clients.Client, snapshot: Snapshot, pod: Any) 
 
 async def _make_dry_run(client: clients.Client, snapshot: Snapshot, probing: str, fabric: str) -> None:
     try:
-        namespace = pods.choose_namespace(snapshot, fabric, probing)
+        namespace = probing or pods.choose_namespace(snapshot, fabric)
     except SkipError as error:
         snapshot.dry_runs[fabric] = DryRun(refusal=str(error))
         return

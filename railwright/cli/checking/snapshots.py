@@ -3,7 +3,6 @@
 Makes no calls: see `reader`.
 """
 
-import contextlib
 import dataclasses
 import datetime as dt
 import functools
@@ -153,26 +152,6 @@ class DryRun(msgspec.Struct, frozen=True):
     forbidden: bool = False  # the caller lacks permission to create pods there
 
 
-_FINISHED = frozenset({"Complete", "Completed", "Failed", "Succeeded"})  # conditions of Jobs, JobSets, Kubeflow's jobs
-
-
-class _Status(views.View, frozen=True):
-    conditions: list[views.PodCondition] | None = None
-
-
-class Stored(views.View, frozen=True):
-    """A workload of any kind."""
-
-    metadata: views.ObjectMeta
-    status: _Status | None = None
-
-    @property
-    def has_finished(self) -> bool:
-        """True for a job that has ended."""
-        conditions = (self.status and self.status.conditions) or ()
-        return any(item.type in _FINISHED and item.status == "True" for item in conditions)
-
-
 class SkipError(Exception):
     """Raised to skip a row, or one of its subjects, with the reason."""
 
@@ -227,16 +206,6 @@ class Snapshot:
         timed = [(event.last_timestamp or event.event_time or "", event) for event in self.peek(source)]
         recent = [(time, event) for time, event in timed if time >= begin]
         return [event for _, event in sorted(recent, key=lambda pair: pair[0], reverse=True)]
-
-    @functools.cached_property
-    def workloads(self) -> Sequence[tuple[frameworks.WorkloadKind, Stored, msgspec.Raw]]:
-        """The workloads that can be read, each with its kind and its JSON."""
-        workloads = []
-        for source, kind in WORKLOADS.items():
-            for body in self.peek(source):
-                with contextlib.suppress(msgspec.DecodeError):  # its controller cannot read it either
-                    workloads.append((kind, msgspec.json.decode(body, type=Stored), body))
-        return workloads
 
     @functools.cached_property
     def policy_result(self) -> model.Policy | policies.Rejected | None:

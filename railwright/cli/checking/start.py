@@ -27,8 +27,7 @@ async def _check(arguments: argparse.Namespace) -> int:
         problem = ""
         with output.show_progress("finding the installation"):
             try:
-                if not arguments.pre:  # before the installation there is none to find
-                    await cluster_access.select_installation(client, arguments.namespace)
+                await cluster_access.select_installation(client, arguments.namespace)
             except errors.UnreachableError as error:
                 problem = error.sentence
             if arguments.namespace:

@@ -10,11 +10,12 @@ from railwright.cli.checking import command
 
 def test_a_row_is_explained_without_a_cluster(monkeypatch, capsys):
     monkeypatch.setenv("KUBECONFIG", "/nowhere")
-    assert main(["check", "--explain", "entries-match"]) == 0
+    assert main(["check", "--explain", "webhook-entries"]) == 0
     stdout = capsys.readouterr().out
-    assert stdout.startswith("entries-match: Each webhook entry is that of this release\n\nCompares each entry")
+    title = "webhook-entries: Webhook configurations exist, and their entries are those of this release"
+    assert stdout.startswith(f"{title}\n\nCompares each entry")
     assert "\n- failurePolicy: Ignore lets opted-in pods run over TCP" in stdout
-    assert "\n\nFix: apply the entry again: kubectl apply -k FOLDER" in stdout
+    assert "\n\nFix: apply the webhook configurations again, as you installed it: helm upgrade" in stdout
 
 
 def test_without_a_name_all_rows_are_listed_and_a_misspelt_name_gets_a_suggestion(capsys):
