@@ -157,7 +157,7 @@ def format_common() -> str:
 
 def _format_case(case: Case) -> str:
     preview = preview_case(case)
-    messages = [preview.message] if previews.is_rejected(preview) else [warning.line for warning in preview.warnings]
+    messages = [preview.message] if preview.is_rejected else [warning.line for warning in preview.warnings]
     messages += [f"kept: {container}: {', '.join(map(str, values))}" for container, values in preview.kept.items()]
     return f"**{case.title}.** {case.fix}\n\n```text\n{chr(10).join(messages)}\n```"
 

@@ -64,14 +64,6 @@ class Pod(views.Pod, frozen=True):
                     return str(ended.get("message") or default).strip()
         return ""
 
-    @property
-    def is_preflight_running(self) -> bool:
-        """True while railwright's init container runs."""
-        return any(
-            status.name == names.PREFLIGHT_CONTAINER and "running" in (status.state or {})
-            for status in self.status.init_container_statuses or ()
-        )
-
 
 def drop_replaced(pods: Sequence[Pod]) -> list[Pod]:
     """Leave out ended pods whose index label another pod has that has not ended."""

@@ -14,12 +14,8 @@ _GROUPS = ("job", "gang")  # of which one pod is explained
 _OBJECT = re.compile(r"[a-z]+(?:\.[a-z0-9.-]+)?/[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)  # without a dot, which a manifest's name has
 _SHORT_NAMES = ("deploy", "ds", "lws", "rc", "rs", "sts", "vcjob", "vj")  # of kinds, as for kubectl
-# The words for a kind, and the kind's name where it is known
-_KINDS = dict.fromkeys((*_POD, *_GROUPS, *_SHORT_NAMES), "") | {
-    word: kind.name for kind in registry.KINDS for word in (kind.name.lower(), kind.plural)
-}
-# Kinds whose controller creates other objects, and the kind of these: pods have their names
-_CREATED = {"CronJob": "Job", "RayJob": "RayCluster", "RayService": "RayCluster", "PodCliqueSet": "PodClique"}
+_KINDS = frozenset(word for kind in registry.KINDS for word in (kind.name.lower(), kind.plural))
+_WORDS = _KINDS.union(_POD, _GROUPS, _SHORT_NAMES)
 
 
 def explain(arguments: argparse.Namespace) -> int:
@@ -44,7 +40,7 @@ def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
     kind = kind.lower()
     base = kind.partition(".")[0] if slash else kind  # without the group; a word without / may be pod.yaml
     is_pod, is_file = kind in _POD, os.path.exists(word)  # noqa: PTH110 - as given
-    if base in _KINDS and others and not slash and (is_pod or not is_file):  # KIND NAME, as for kubectl
+    if base in _WORDS and others and not slash and (is_pod or not is_file):  # KIND NAME, as for kubectl
         slash, name, others = "/", others[0], others[1:]
     is_object = slash and (_OBJECT.fullmatch(f"{kind}/{name}") or (base in _GROUPS and name))
     if not is_pod and (is_file or not is_object):
@@ -59,25 +55,12 @@ def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
             f"explain {kind}/{name} {' '.join(others)}: give one pod, as pod/NAME -n NAMESPACE"
         )
     _reject(arguments, ("policy", "snapshot", "filename", "recursive"), "explain FILE")
-    return ("" if base in _POD else _check_kind(base, f"{kind}/{name}"), name)
-
-
-def _check_kind(kind: str, word: str) -> str:
-    """Return the kind of an object that has pods. `word` is KIND/NAME as given.
-
-    Raises UnreadableError for an unknown kind, and for one whose pods belong to other objects that it creates.
-    """
-    if created := _CREATED.get(_KINDS.get(kind, "")):
+    if base not in _WORDS:
         raise output.UnreadableError(
-            f"explain {word}: a {_KINDS[kind]} creates objects of kind {created}, which have the pods; give job/NAME "
-            "of one of these"
+            f"explain {kind}/{name}: {base} is no kind of workload that railwright knows, and there is no such file; "
+            f"give job/{name} for a job of any kind"
         )
-    if kind not in _KINDS:
-        raise output.UnreadableError(
-            f"explain {word}: {kind} is no kind of workload that railwright knows, and there is no such file; give "
-            f"job/{word.partition('/')[2]} for a job of any kind"
-        )
-    return kind
+    return ("" if base in _POD else base, name)
 
 
 def _reject(arguments: argparse.Namespace, given: Sequence[str], form: str) -> None:

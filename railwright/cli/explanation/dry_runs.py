@@ -10,18 +10,18 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from railwright.cli import policy_sources
+from railwright.cli import output, policy_sources
 from railwright.cli.explanation import previews, templates
 from railwright.cluster import client as clients
 from railwright.cluster import errors, watch_wire
-from railwright.fabric import names, views
+from railwright.fabric import intent, names, views
 from railwright.fabric.injection import keys
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
-from railwright.fabric.workloads import frameworks
 from webhook import reviews
 
 Tree = dict[str, Any]
+NO_CLUSTER = "give the policy in a file: --policy FILE"
 _OURS = r'"(?:namespaced-)?pods\.railwright\.io"'  # webhooks of manifests/base/admission.yaml that review pods
 _DENIED = re.compile(rf"admission webhook {_OURS} denied the request: ", re.ASCII)
 _OWN_CALL_FAILED = re.compile(rf"failed calling webhook {_OURS}: ", re.ASCII)
@@ -45,65 +45,57 @@ _UNENFORCED_OUTCOMES = {  # by the code of a warning
 _MAX_GENERATE_NAME = 58  # characters before the five that the API server appends
 
 
-class Unanswered(msgspec.Struct, frozen=True):
-    """The reason why the result of a dry run is unknown."""
-
-    reason: str
-
-
-async def ask(client: clients.Client, template: templates.Template) -> previews.AdmissionPreview | Unanswered:
-    """Dry-run the pod of a template. Raise ClusterError without an answer."""
+async def ask(client: clients.Client, template: templates.Template) -> previews.AdmissionPreview:
+    """Dry-run the pod of a template. Raise UnreadableError without the right to, and ClusterError without an answer."""
     answer = await _ask(client, template, template.pod)
-    if not template.inherits_label or isinstance(answer, Unanswered):
-        return answer
-    would = _find_unenforced(answer.warnings)
-    if not would and answer.message != _UNENFORCED:
+    is_unenforced = answer.outcome in previews.UNENFORCED or answer.message == _UNENFORCED
+    if not (template.inherits_label and is_unenforced):
         return answer
     # In mode warn the label is not copied into the template, so the controller creates the pods without it.
     metadata = template.pod["metadata"]
     labels = {key: value for key, value in metadata["labels"].items() if key != names.FABRIC}
     created = await _ask(client, template, {**template.pod, "metadata": {**metadata, "labels": labels}})
-    if isinstance(created, Unanswered) or previews.is_finding(created):
+    if created.is_rejected:
         return created
     warnings = [warning for warning in answer.warnings if warning.code != _KUBERNETES]
     warnings += [warning for warning in created.warnings if warning.code == _KUBERNETES]
-    return msgspec.structs.replace(created, outcome=would or reviews.WOULD_PATCH, warnings=warnings)
+    outcome = _find_unenforced(answer.warnings) or reviews.WOULD_PATCH
+    return msgspec.structs.replace(created, outcome=outcome, warnings=warnings)
 
 
-async def _ask(
-    client: clients.Client, template: templates.Template, pod: Tree
-) -> previews.AdmissionPreview | Unanswered:
+async def _ask(client: clients.Client, template: templates.Template, pod: Tree) -> previews.AdmissionPreview:
     """Dry-run a pod of a template.
 
     The webhook does not get every pod, so a dry run has no warning about a misspelt label: it is added here.
     """
-    text = f"a dry run in namespace {template.namespace}"
-    source = previews.Source(previews.DRY_RUN, text)
+    source = f"a dry run in namespace {template.namespace}"
     try:
         body, lines = await _create(client, pod)
     except errors.ApiError as error:
         warnings = [_read_warning(line) for line in error.warnings]
-        answer = _describe_error(error, template.namespace)
+        message = _describe_error(error, template.namespace)
         if _NOT_INJECTED.search(error.message):
             is_unenforced = _find_unenforced(warnings) or await policy_sources.is_unenforced(client)
-            answer = _UNENFORCED if is_unenforced else answer
-        if isinstance(answer, Unanswered):
-            return answer
-        return previews.build_preview(template, reviews.REFUSED, source, message=answer, warnings=warnings)
+            message = _UNENFORCED if is_unenforced else message
+        return previews.build_preview(template, reviews.REFUSED, source, message=message, warnings=warnings)
     warnings = [_read_warning(line) for line in lines]
-    would = _find_unenforced(warnings)
+    outcome = _find_unenforced(warnings)
     before = after = _decode_comparable(body, pod, client.host)
     label = (after["metadata"].get("labels") or {}).get(names.FABRIC, names.FABRIC_NONE)
-    if names.INJECTION in (after["metadata"].get("annotations") or {}):
+    if record := (after["metadata"].get("annotations") or {}).get(names.INJECTION):
         before = await _complete_without_us(client, pod)
-        if policy := previews.read_record(after).policy:
-            source = previews.Source(source.kind, f"{text}, policy {policy}")
-    elif label != names.FABRIC_NONE and not would and not any(names.INJECTION in warning.text for warning in warnings):
-        return previews.build_preview(template, reviews.ALLOWED, source, message=_UNCALLED)
+        source = f"{source}, policy {intent.decode_record(record).policy}"
+    elif (
+        label != names.FABRIC_NONE and not outcome and all(names.INJECTION not in warning.text for warning in warnings)
+    ):
+        if not await policy_sources.is_unenforced(client):
+            message = policy_sources.DISABLED if await policy_sources.is_disabled(client) else _UNCALLED
+            return previews.build_preview(template, reviews.ALLOWED, source, message=message)
+        outcome = reviews.WOULD_PATCH  # no more than its record, about which the webhook does not warn
     operations = jsonpatch.make_patch(before, after).patch
     return previews.build_preview(
         template,
-        would or (reviews.PATCHED if operations else reviews.ALLOWED),
+        outcome or (reviews.PATCHED if operations else reviews.ALLOWED),
         source,
         warnings=(
             *keys.check_pod(msgspec.convert(pod["metadata"], views.ObjectMeta)),
@@ -171,35 +163,25 @@ def _decode_comparable(body: bytes, pod: Tree, host: str) -> Tree:
     return {key: value for key, value in created.items() if key != "status"} | {"metadata": {**written, **own}}
 
 
-def _describe_error(error: errors.ApiError, namespace: str) -> str | Unanswered:
-    """Return why the API server rejects the pod, or why that is unknown."""
+def _describe_error(error: errors.ApiError, namespace: str) -> str:
+    """Return why the API server rejects the pod. Raise UnreadableError if that is unknown, otherwise the error."""
     message = error.message
     if error.foreign:
         raise error
     if _NO_RIGHT in message:
-        return Unanswered(f"you may not create pods in namespace {namespace}")
+        raise output.UnreadableError(
+            f"you may not create pods in namespace {namespace}, not even by a dry run; {NO_CLUSTER}"
+        )
     if (not_called := _OWN_CALL_FAILED.search(message)) is not None:
         cause = errors.quote_message(message[not_called.end() :])
         return f"the API server could not call railwright's webhook{cause and f': {cause}'}"
     if (not_injected := _NOT_INJECTED.search(message)) is not None:
         return f"the API server did not call railwright's webhook: {message[not_injected.end() :]}"
     if error.status == 404:
-        return Unanswered(f"namespace {namespace} does not exist: create it, or correct metadata.namespace or -n")
+        raise output.UnreadableError(
+            f"namespace {namespace} does not exist: create it, or correct metadata.namespace or -n. Or {NO_CLUSTER}"
+        )
     if error.status in _REJECTIONS or _ANY_CALL_FAILED in message:
         denied = _DENIED.search(message)
         return message[denied.end() :] if denied else message
     raise error
-
-
-def admit_by_dry_run(client: clients.Client) -> previews.Admit:
-    """Return a function that creates workloads by dry runs."""
-
-    async def admit(kind: frameworks.WorkloadKind, tree: Tree, namespace: str) -> bytes | None:
-        path = f"/apis/{kind.group}/{kind.version}/namespaces/{namespace}/{kind.plural}?dryRun=All"
-        try:
-            body, _ = await client.create(path, tree)
-        except errors.ApiError:
-            return None  # forbidden, an unknown kind, or rejected; the dry runs of its pods say which
-        return body
-
-    return admit

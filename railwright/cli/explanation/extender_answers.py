@@ -13,6 +13,7 @@ from railwright.cluster import client as clients
 from railwright.cluster import errors, installed_names, watch_wire
 from railwright.fabric import names
 from railwright.fabric.overview import overview_types
+from railwright.fabric.workloads import frameworks
 
 _SERVICES = f"/api/v1/namespaces/{installed_names.NAMESPACE}/services"
 _SERVICE = f"{_SERVICES}/{installed_names.EXTENDER}"
@@ -35,17 +36,6 @@ _BAD_GATEWAY = frozenset({500, 502, 503})  # of the API server's proxy, if the b
 
 class NoExtenderError(output.UnreadableError):
     """Raised if the extender gave no explanation. The message has the cause and the fix."""
-
-
-class _ErrorDetail(msgspec.Struct):
-    reason: str = ""
-
-
-class _Failure(msgspec.Struct):
-    """An error of the extender or of the API server."""
-
-    error: _ErrorDetail | None = None
-    message: str = ""
 
 
 def read_token(path: str) -> str:
@@ -83,9 +73,10 @@ async def ask(client: clients.Client, namespace: str, name: str, given: str) -> 
 def _read_failure(body: bytes) -> tuple[str, bool]:
     """Return the message of an error, and True if it is the extender's and not the proxy's."""
     with contextlib.suppress(*watch_wire.UNREADABLE):
-        failure = msgspec.json.decode(body, type=_Failure)
-        text = failure.error.reason if failure.error else failure.message
-        return errors.quote_message(text), failure.error is not None
+        failure = msgspec.json.decode(body)
+        own = frameworks.get_mapping(failure, "error")
+        text = own.get("reason") if own else frameworks.get_mapping(failure).get("message")
+        return errors.quote_message(str(text or "")), bool(own)
     return "", False
 
 

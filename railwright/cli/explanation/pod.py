@@ -1,50 +1,39 @@
 """Runs `railwright explain pod`: shows the injection of a pod, and why it is on its node or why its gang waits.
 
 Reads the pod with the rights of the user, and asks a running extender, which knows the gang and scores of nodes.
-Without the right to ask it, the pod's condition and the Events about its gang are shown. Fields that this version does
-not know are ignored, so that it can read the answer of a newer extender.
+Without the right to ask it, the pod's condition is shown. Fields that this version does not know are ignored, so that
+it can read the answer of a newer extender.
 """
 
 import argparse
 import contextlib
 from collections.abc import Sequence
-from typing import Any
 from urllib import parse
 
 import msgspec
 
-from railwright.cli import cluster_access, formats, job_pods, output, policy_sources, scheduler_configuration
+from railwright.cli import cluster_access, formats, job_pods, output, policy_sources
 from railwright.cli.explanation import extender_answers, recorded
 from railwright.cluster import client as clients
-from railwright.cluster import errors, kubeconfigs, resources, watch_wire
+from railwright.cluster import errors, kubeconfigs
 from railwright.fabric import admission, intent, names, text, views
 from railwright.fabric.injection import init_containers, keys, opt_in, templates
 from railwright.fabric.overview import overview_types
 from railwright.fabric.placement.explain import node_explanation
 from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.workloads import membership, registry
+from railwright.fabric.workloads import registry
 
-# --- what the pod's namespace shows -------------------------------------------------------------------------
+# --- what the cluster shows of the pod ----------------------------------------------------------------------
 
 _ENDED, _SCHEDULED, _UNSCHEDULED = "ended", "scheduled", "unscheduled"
 _STATES = {_ENDED: "ended ({phase})", _SCHEDULED: "scheduled on {node}", _UNSCHEDULED: "not scheduled"}
 """States of a single pod with their texts. States of gangs come from the extender only."""
-_COMPONENT = "railwright-extender"
 _MAX_OWNERS = 4  # of a pod, one above the other: the longest known chain is Job, JobSet and TrainJob
 
 
-class Report(msgspec.Struct, frozen=True):
-    """One Event about the pod or its gang."""
-
-    reason: str
-    message: str
-    count: int
-    last: str
-
-
 class PodRecord(recorded.Injection, frozen=True, kw_only=True):
-    """The facts about a pod in its own object, in Events, and in the extender's answer."""
+    """The facts about a pod in its own object, and in the extender's answer."""
 
     pod: str
     node: str
@@ -52,44 +41,64 @@ class PodRecord(recorded.Injection, frozen=True, kw_only=True):
     waiting: str  # the scheduler's reason
     phase: str
     preflight_failure: str  # the message of the init container that has stopped it
-    preflight_running: bool
-    finds_rails: bool  # an init container finds its devices
-    missed_label: str  # of a pod that is not injected
-    workload_label: str = ""  # why the label of its workload does not reach the pod
-    disabled: bool = False  # asked of pods that are not injected although they or their workloads have the label
-    unenforced: bool = False  # the policy is in mode warn; asked as `disabled`
-    unasked: str = ""  # why its scheduler does not ask the extender about it; "" if it does, or if that is not known
-    events: Sequence[Report] = ()
+    uninjected: str = ""  # why it is not injected although it or its workload opted in, and the fix
     placement: overview_types.Explanation | None = None  # the extender's answer
-
-    @property
-    def is_missed(self) -> bool:
-        """True if the pod or its workload opted in, and it was not injected."""
-        return bool(self.missed_label or self.workload_label)
 
 
 def build_record(pod: job_pods.Pod) -> PodRecord:
     """Return the facts that the pod's own object shows."""
-    injection, node = intent.read_record(pod), pod.spec.node_name or ""
+    node = pod.spec.node_name or ""
     unscheduled = [
         condition.message or ""
         for condition in pod.status.conditions or ()
         if (condition.type, condition.status) == ("PodScheduled", "False")
     ]
-    is_missed = intent.has_fabric_label(pod) and opt_in.is_uninjected(pod)
     warnings = (*keys.check_pod(pod.metadata), *init_containers.warn_of_readers(pod))
     return PodRecord(
-        **(msgspec.structs.asdict(recorded.describe(pod, injection)) | {"warnings": warnings}),
+        **(msgspec.structs.asdict(recorded.describe(pod)) | {"warnings": warnings}),
         pod=pod.metadata.full_name,
         node=node,
         state=_ENDED if pod.status.has_ended else _SCHEDULED if node else _UNSCHEDULED,
         waiting="" if node else "; ".join(unscheduled),
         phase=pod.status.phase,
         preflight_failure=pod.preflight_failure,
-        preflight_running=pod.is_preflight_running,
-        finds_rails="found" in injection.added,
-        missed_label=pod.metadata.labels[names.FABRIC] if is_missed else "",
     )
+
+
+async def _add_injection(client: clients.Client, pod: job_pods.Pod, record: PodRecord) -> PodRecord:
+    """Add why a pod is not injected although it or its workload opted in."""
+    if intent.has_fabric_label(pod) and opt_in.is_uninjected(pod):
+        cause = await _find_switch(client) or (
+            "the label was set after the pod's creation, the webhook was not called, or the policy was in mode warn; "
+            "set the label in the pod template"
+        )
+        uninjected = (
+            f"label {names.FABRIC} {pod.metadata.labels[names.FABRIC]!r}, but not injected: {cause}, then delete the "
+            "pod, so that its controller creates it again"
+        )
+        return msgspec.structs.replace(record, uninjected=uninjected)
+    if names.FABRIC in pod.metadata.labels or names.INJECTION in pod.metadata.annotations:
+        return record
+    workloads = await _read_workloads(client, pod.metadata)
+    about_keys = [
+        warning.locate(_format_workload(workload))
+        for workload in workloads
+        for warning in keys.check_workload(workload)
+    ]
+    uninjected = ""
+    if problem := _explain_workload_label(workloads):
+        switch = await _find_switch(client)
+        causes = "; ".join(filter(None, (switch, problem)))
+        uninjected = f"not injected, because it has no label {names.FABRIC}; {causes}"
+    return msgspec.structs.replace(record, uninjected=uninjected, warnings=(*record.warnings, *about_keys))
+
+
+async def _find_switch(client: clients.Client) -> str:
+    """Return why nothing is injected in this cluster now, and the fix; "" if pods are, or if that is not known."""
+    with contextlib.suppress(errors.ClusterError):
+        if await policy_sources.is_disabled(client):
+            return policy_sources.DISABLED
+    return policy_sources.UNENFORCED if await policy_sources.is_unenforced(client) else ""
 
 
 async def _read_workloads(client: clients.Client, metadata: views.ObjectMeta) -> Sequence[templates.Workload]:
@@ -124,44 +133,6 @@ def _format_workload(workload: templates.Workload) -> str:
     return f"{workload.kind.name} {workload.metadata.name}"
 
 
-async def _explain_unasked(client: clients.Client, pod: views.Pod) -> str:
-    """Return why the scheduler of a pod does not call the extender for it, and the fix.
-
-    Return "" if it does, or if its configuration is not in a ConfigMap that the user may read.
-    """
-    scheduler, volcano, kube = scheduler_configuration.get_scheduler(pod), None, []
-    with contextlib.suppress(errors.ClusterError):
-        if scheduler == "volcano":
-            volcano = await watch_wire.find_object(client, resources.VOLCANO_CONFIGURATION, dict[str, Any])
-        else:
-            kube = await watch_wire.list_objects(client, resources.KUBE_SCHEDULER_CONFIGURATIONS, Any)
-    managed = scheduler_configuration.list_callers(volcano, kube).get(scheduler, ())
-    if not scheduler_configuration.is_unmanaged(pod, managed):
-        return ""
-    return (
-        f"scheduler {scheduler} places this pod without railwright's extender: it asks only about pods that request "
-        f"{' or '.join(managed)}; complete its managedResources (railwright policy scheduler-config prints them), then "
-        "create the pod again"
-    )
-
-
-async def _read_events(client: clients.Client, pod: views.Pod) -> Sequence[Report]:
-    """Return the Events about a pod and its gang, oldest first. Raise ClusterError."""
-    namespace, gang = pod.metadata.namespace, membership.find_gang(pod)
-    path = f"/api/v1/namespaces/{namespace}"
-    members = await watch_wire.list_objects(client, f"{path}/pods", views.Pod) if gang else ()
-    involved = {member.metadata.name for member in members if membership.find_gang(member) == gang}
-    involved |= {pod.metadata.name, gang.rpartition("/")[2]}
-    query = {"fieldSelector": f"source={_COMPONENT}"}
-    events: list[Any] = await watch_wire.list_objects(client, f"{path}/events", views.Event, query)
-    reports = [
-        Report(event.reason, event.message, event.count or 1, event.last_timestamp or event.event_time or "")
-        for event in events
-        if event.involved_object.name in involved
-    ]
-    return sorted(reports, key=lambda report: report.last)
-
-
 # --- the text -----------------------------------------------------------------------------------------------
 
 _MAX_NODES = 20  # of each kind; -o json has all that the extender answered
@@ -174,52 +145,19 @@ _STYLES = {
 
 def print_text(record: PodRecord) -> None:
     """Print the injection, then the extender's explanation, otherwise the state of the pod."""
-    _print_injection(record)
-    if record.placement is None:
-        _print_pod_state(record)
-    else:
-        _print_placement(record.placement)
-
-
-def _print_injection(record: PodRecord) -> None:
-    fabric = record.summary if record.fabric else "did not opt in"
-    off = policy_sources.DISABLED if record.disabled else policy_sources.UNENFORCED if record.unenforced else ""
-    if record.workload_label:
-        first = f"{off}; " if off else ""
-        fabric = f"not injected, because it has no label {names.FABRIC}; {first}{record.workload_label}"
-    if record.missed_label:
-        cause = off or (
-            "the label was set after the pod's creation, the webhook was not called, or the policy was in mode warn; "
-            "set the label in the pod template"
-        )
-        fabric = (
-            f"label {names.FABRIC} {record.missed_label!r}, but not injected: {cause}, then delete the pod, so that "
-            "its controller creates it again"
-        )
     place = f" on node {record.node}" if record.node else ""
-    output.print_styled((f"Pod {record.pod}{place}: {fabric}", "bold"))
+    injection = record.uninjected or (record.summary if record.fabric else "did not opt in")
+    output.print_styled((f"Pod {record.pod}{place}: {injection}", "bold"))
     if record.preflight_failure:
         output.print_styled((record.preflight_failure, "bold red"))
-    elif record.preflight_running:
-        output.print_styled(("its preflight is running: the containers start once it has passed", "yellow"))
     recorded.print_text(record)
-    if record.unasked:
-        output.print_styled((f"warning: {record.unasked}", "yellow"))
-    if record.finds_rails and record.phase == "Running":  # in other phases no container accepts commands
-        namespace, _, name = record.pod.partition("/")
-        command = f"kubectl exec -n {namespace} {name} -- cat {names.RAILS_PATH}/rails.json"
-        output.print_styled((f"devices of the rails: {command}", ""))
-
-
-def _print_pod_state(record: PodRecord) -> None:
-    """Print the pod's state and Events, for use without the extender."""
-    if record.fabric and not record.missed_label:
+    if record.placement is not None:
+        _print_placement(record.placement)
+        return
+    if record.fabric and not record.uninjected:
         print(_STATES[record.state].format(phase=record.phase, node=record.node))
     if record.waiting:
         output.print_styled((f"because: {record.waiting}", "yellow"))
-    for event in record.events:
-        times = f" ({event.count}x)" if event.count > 1 else ""
-        output.print_styled((f"Event {event.reason}{times} at {event.last}: {event.message}", ""))
 
 
 def _print_placement(explanation: overview_types.Explanation) -> None:
@@ -315,7 +253,7 @@ def explain(arguments: argparse.Namespace, form: str, name: str) -> int:
     if note:
         output.print_note(note)
     is_worse = record.state in (overview_types.NEVER, overview_types.SPREAD)
-    return output.FINDINGS if record.is_missed or is_worse or record.preflight_failure else output.OK
+    return output.FINDINGS if record.uninjected or is_worse or record.preflight_failure else output.OK
 
 
 async def _read(client: clients.Client, namespace: str, name: str, token: str) -> tuple[PodRecord, str]:
@@ -325,38 +263,18 @@ async def _read(client: clients.Client, namespace: str, name: str, token: str) -
     that have ended.
     """
     pod = await job_pods.read(client, namespace, name)
-    record = build_record(pod)
-    if names.FABRIC not in pod.metadata.labels and names.INJECTION not in pod.metadata.annotations:
-        workloads = await _read_workloads(client, pod.metadata)
-        about_keys = [
-            warning.locate(_format_workload(workload))
-            for workload in workloads
-            for warning in keys.check_workload(workload)
-        ]
-        record = msgspec.structs.replace(
-            record,
-            workload_label=_explain_workload_label(workloads),
-            warnings=(*record.warnings, *about_keys),
-        )
-    if record.is_missed:
-        record = msgspec.structs.replace(record, unenforced=await policy_sources.is_unenforced(client))
-        with contextlib.suppress(errors.ClusterError):  # the pod is shown without this cause
-            record = msgspec.structs.replace(record, disabled=await policy_sources.is_disabled(client))
-    if record.is_missed or not record.fabric:
+    record = await _add_injection(client, pod, build_record(pod))
+    if record.uninjected or not record.fabric:
         return record, ""
-    note, warnings = "", admission.lint_recorded(pod, await policy_sources.find_readable(client))
+    warnings = admission.lint_recorded(pod, await policy_sources.find_readable(client))
     record = msgspec.structs.replace(record, warnings=(*record.warnings, *warnings))
-    if not pod.status.has_ended:
-        record = msgspec.structs.replace(record, unasked=await _explain_unasked(client, pod))
-        try:
-            answer = await extender_answers.ask(client, namespace, name, token)
-        except extender_answers.NoExtenderError as error:
-            note = f"without scores of nodes: {error}"
-        else:
-            return msgspec.structs.replace(record, state=answer.gang.state, placement=answer), ""
-    with contextlib.suppress(errors.ClusterError):  # the pod is shown without Events
-        record = msgspec.structs.replace(record, events=await _read_events(client, pod))
-    return record, note
+    if pod.status.has_ended:
+        return record, ""
+    try:
+        answer = await extender_answers.ask(client, namespace, name, token)
+    except extender_answers.NoExtenderError as error:
+        return record, f"without scores of nodes: {error}"
+    return msgspec.structs.replace(record, state=answer.gang.state, placement=answer), ""
 
 
 async def _choose_pod(client: clients.Client, namespace: str, form: str, name: str) -> str:

@@ -1,6 +1,6 @@
 """Describes and prints what injection changed in a pod, and why, from the pod's record and spec."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -63,8 +63,9 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
         return f"fabric {self.fabric}, role {self.role}{rails}"
 
 
-def describe(pod: views.Pod, record: intent.Record) -> Injection:
+def describe(pod: views.Pod) -> Injection:
     """Return what the record of a pod says, with the pod's values."""
+    record, topology = intent.read_record(pod), intent.read_topology(pod)
     return Injection(
         fabric=record.fabric,
         role=record.role,
@@ -72,13 +73,8 @@ def describe(pod: views.Pod, record: intent.Record) -> Injection:
         changes=tuple(_list_changes(pod, record)),
         kept=record.user_values,
         skipped=record.skipped,
-        topology=find_topology([pod]),
+        topology=topology if topology.reason else None,
     )
-
-
-def find_topology(pods: Iterable[views.Pod]) -> intent.TopologyRecord | None:
-    """Return the record of the topology of the first of these pods or templates that has one."""
-    return next((topology for pod in pods if (topology := intent.read_topology(pod)).reason), None)
 
 
 def _list_changes(pod: views.Pod, record: intent.Record) -> Iterator[Change]:

@@ -35,7 +35,6 @@ class Template(msgspec.Struct, frozen=True):
     warnings: tuple[reason.Reason, ...] = ()  # about the object; only on its first template
     requested: frozenset[str] | None = None  # extended resources of all templates; None for a bare Pod
     workload: Tree | None = None  # the object; None for a bare Pod
-    mutated_kind: frameworks.WorkloadKind | None = None  # of the object, if admission mutates it
     gang_pods: int | None = 1  # of each gang; None as for `pods`
     inherits_label: bool = False  # the label of the pod is that of its workload, which admission copies if enforced
 
@@ -77,32 +76,23 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
         label = frameworks.get_mapping(metadata, "labels").get(names.FABRIC)
         warnings = (*keys.check_label(kind, label, workload.templates), *keys.check_workload(workload))
         templates[0] = msgspec.structs.replace(templates[0], warnings=warnings)
-    mutated_kind = registry.find_injected(group, version, tree["kind"])
-    return [msgspec.structs.replace(template, mutated_kind=mutated_kind) for template in templates]
+    return templates
 
 
 _WITHOUT_PODS = re.compile(r"|apps|autoscaling|batch|policy|.+\.k8s\.io")  # groups of Kubernetes itself
 _LABEL_PLACES = {
-    ("trainer.kubeflow.org", "TrainJob"): (
-        f"Trainer makes its pods from a runtime. Label {names.FABRIC} goes into spec.labels, for in metadata it has no "
-        "effect; explain the ClusterTrainingRuntime or TrainingRuntime to see its pods"
-    ),
-    ("serving.kserve.io", "InferenceService"): (
-        f"KServe makes its pods. Label {names.FABRIC} goes into spec.predictor.labels; explain the Deployment that "
-        "KServe creates to see its pods"
-    ),
-    ("nvidia.com", "DynamoGraphDeployment"): (
-        f"only version v1beta1 is read here. In v1alpha1 label {names.FABRIC} goes into "
-        "spec.services.NAME.extraPodMetadata.labels of each service that needs rails, in v1beta1 into "
-        "spec.components[].podTemplate.metadata.labels"
-    ),
+    ("trainer.kubeflow.org", "TrainJob"): "spec.labels",
+    ("serving.kserve.io", "InferenceService"): "spec.predictor.labels",
+    # in v1alpha1; of v1beta1 the pods are read
+    ("nvidia.com", "DynamoGraphDeployment"): "spec.services.NAME.extraPodMetadata.labels",
 }
 """Kinds of objects from which another controller creates pods, and where their label belongs."""
 
 
 def locate_label(tree: Tree) -> str:
     """Return where the label belongs in an object from which another controller creates pods, "" for other objects."""
-    return _LABEL_PLACES.get((str(tree.get("apiVersion", "")).rpartition("/")[0], tree["kind"]), "")
+    place = _LABEL_PLACES.get((str(tree.get("apiVersion", "")).rpartition("/")[0], tree["kind"]))
+    return f"its controller creates the pods; label {names.FABRIC} goes into {place}" if place else ""
 
 
 def explain_absence(tree: Tree) -> str:

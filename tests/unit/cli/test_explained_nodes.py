@@ -1,5 +1,7 @@
 """`explain pod` prints the extender's explanation: the pod's own node, and nodes without room."""
 
+import json
+
 import msgspec
 import pytest
 
@@ -70,3 +72,15 @@ REJECTED = {"node": "gpu-1", "score": 0.0, "rejection": {"code": "NoRails", "mes
 )
 def test_nodes_that_fit_and_rejected_ones_are_counted_apart(render, nodes, candidates, summary):
     assert render(candidate_nodes=candidates, nodes=nodes)[-1] == summary
+
+
+def test_the_scheduler_that_decides_where_the_gang_runs_is_named(capsys):
+    reason = {"code": "TopologyNotWritten", "message": "with spec.minAvailable fewer start"}
+    record = {"scheduler": "Volcano", "mode": "required", "reason": reason}
+    metadata = {"name": "p", "namespace": "prod", "annotations": {"railwright.io/topology": json.dumps(record)}}
+    made = pod.build_record(msgspec.convert({"metadata": metadata}, job_pods.Pod))
+    pod.print_text(made)
+    assert (
+        "topology: Volcano decides where the gang runs; TopologyNotWritten: with spec.minAvailable"
+        in capsys.readouterr().out
+    )

@@ -84,7 +84,7 @@ def list_rejected(page: pathlib.Path) -> Iterator[str]:
     for title, tree in workloads:
         for template in templates.expand(tree, templates.DEFAULT_NAMESPACE) or ():
             given = previews.preview_admission(template, policy, previews.fill_caches({}))
-            if previews.is_rejected(given):
+            if given.is_rejected:
                 yield f"{title}: {given.message}"
             elif names.FABRIC in yaml.safe_dump(tree) and not given.operations:
                 yield f"{title}: nothing is injected"
