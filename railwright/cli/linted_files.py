@@ -151,9 +151,6 @@ def _looks_like_conf(text: str) -> bool:
 
 def _read_manifest(file: str, document: documents.Document, namespace: str) -> Manifest:
     tree = documents.remove_nulls(document.tree, names.FABRIC)
-    for problem in document.problems:
-        if problem.first_line is None:
-            raise output.UnreadableError(f"{file}:{problem.line}: {problem.message}")
     objects = tuple(_read_object(file, document, path, item, namespace) for path, item in workloads.list_objects(tree))
     return Manifest(file, document, objects)
 
@@ -288,10 +285,10 @@ def _check_keys(manifest: Manifest, report: Report) -> None:
 
 def _check_repeated(manifest: Manifest, report: Report) -> None:
     rule = manifest_rules.describe_repeated
-    for problem in manifest.document.problems:
-        key = str(problem.path[-1])
-        message = rule.check(output.escape_controls(key), problem.first_line)
-        report.add(manifest.file, problem.line, rule.build_finding(message, key))
+    for repeated in manifest.document.repeated:
+        key = str(repeated.path[-1])
+        message = rule.check(output.escape_controls(key), repeated.first_line)
+        report.add(manifest.file, repeated.line, rule.build_finding(message, key))
 
 
 def _check_shared_claims(files: Sequence[File], report: Report) -> None:

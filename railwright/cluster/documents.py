@@ -1,7 +1,7 @@
 """Reads YAML (and so JSON) as plain trees, and finds the line of every part of a document.
 
-PyYAML composes nodes with line numbers. This module builds the trees: it limits their size, merges keys, and reports
-every repeated key and forbidden tag, not only the first.
+PyYAML composes nodes with line numbers, and builds the trees. This module limits their size, and has it read texts as
+Kubernetes does.
 """
 
 import dataclasses
@@ -20,8 +20,8 @@ _MAX_EXPANDED_DEPTH = 2 * MAX_DEPTH  # aliases can nest structures that are writ
 _MAX_NUMBER = 64  # characters of the longest scalar that is read as a number: int() of a long text is quadratic
 _CORE = "tag:yaml.org,2002:"
 _TYPED = ("null", "bool", "int", "float")
-_TEXTS = ("str", "timestamp", "value", "merge")  # dates, `=` and `<<` are texts in Kubernetes
-_MERGE = f"{_CORE}merge"
+_TEXT = f"{_CORE}str"
+_UNTYPED = ("timestamp", "value", "merge")  # dates, `=` and `<<` are texts in Kubernetes
 # libyaml is several times faster; PyYAML's own parser accepts the same language
 LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -38,7 +38,11 @@ class DocumentError(ValueError):
 def parse(text: str) -> Iterator[Node]:
     """Yield the root node of every document. Raises DocumentError for a syntax error."""
     try:
-        _check_nesting(text)
+        depth = 0
+        for event in yaml.parse(text, Loader=LOADER):  # deep nesting would exhaust libyaml's stack
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH:
+                raise DocumentError(f"is nested deeper than {MAX_DEPTH} levels", get_line(event))
         yield from yaml.compose_all(text, Loader=LOADER)
     except yaml.reader.ReaderError as error:
         code = f"U+{error.character:04X}" if isinstance(error.character, int) else str(error.reason)
@@ -53,42 +57,26 @@ def parse(text: str) -> Iterator[Node]:
         raise DocumentError("is not valid UTF-8 YAML") from None
 
 
-def _check_nesting(text: str) -> None:
-    """Raise DocumentError for deep nesting, which would exhaust libyaml's stack, and for a value inside itself."""
-    open_anchors: list[str | None] = []
-    for event in yaml.parse(text, Loader=LOADER):
-        match event:
-            case yaml.CollectionStartEvent():
-                open_anchors.append(event.anchor)
-                if len(open_anchors) > MAX_DEPTH:
-                    raise DocumentError(f"is nested deeper than {MAX_DEPTH} levels", get_line(event))
-            case yaml.CollectionEndEvent():
-                open_anchors.pop()
-            case yaml.AliasEvent() if event.anchor in open_anchors:
-                raise DocumentError(f"*{event.anchor} is inside the value that it repeats", get_line(event))
-
-
 def get_line(part: yaml.Node | yaml.Event) -> int:
     """Return the 1-based line where a node or an event begins."""
     return int(part.start_mark.line) + 1  # type: ignore[union-attr]  # a parser always sets marks
 
 
 @dataclasses.dataclass(frozen=True)
-class Problem:
-    """A problem of one part of a document. The rest is readable."""
+class Repeated:
+    """A key that is at `line` again. The last one counts."""
 
     path: Path
     line: int
-    message: str
-    first_line: int | None = None  # of a key that is repeated at `line`
+    first_line: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """One document: its plain tree, its problems, and the position of every part. The last of repeated keys counts."""
+    """One document: its plain tree, of which aliases share parts, and the position of every part."""
 
     tree: Any
-    problems: tuple[Problem, ...]
+    repeated: tuple[Repeated, ...]
     root: Node
 
     def find_line(self, path: Path) -> int:
@@ -115,41 +103,34 @@ class Document:
 
 
 def find_child(node: Node, step: str | int) -> tuple[int, Node] | None:
-    """Return line and node of a child, or None. Keys merged by `<<` are looked up in their source mapping."""
+    """Return line and node of a child, or None. Keys merged by `<<` are found once the tree is built."""
     if isinstance(node, yaml.SequenceNode):
         is_inside = isinstance(step, int) and 0 <= step < len(node.value)
         return (get_line(node.value[step]), node.value[step]) if is_inside else None
     pairs = node.value if isinstance(node, yaml.MappingNode) else ()
-    for key, value in reversed(pairs):  # the last of repeated keys counts
-        if key.value == step and key.tag != _MERGE:
-            return get_line(key), value
-    sources = (source for key, value in pairs if key.tag == _MERGE for source in _list_sources(value))
-    return next((match for source in sources if (match := find_child(source, step))), None)
-
-
-def _list_sources(value: Node) -> list[Node]:
-    """Return the mappings of a `<<`, of which earlier ones win (YAML 1.1)."""
-    return value.value if isinstance(value, yaml.SequenceNode) else [value]
+    # the last of repeated keys counts, and PyYAML puts merged ones before the others
+    return next(((get_line(key), value) for key, value in reversed(pairs) if key.value == step), None)
 
 
 def build_document(root: Node, max_values: int = MAX_VALUES) -> Document:
     """Return the document of a node, limited in depth and size. Raises DocumentError."""
-    builder = _Builder(max_values)
-    return Document(builder.build(root, ()), tuple(builder.problems), root)
+    reader = _Reader(max_values)
+    reader.prepare(root, ())
+    try:
+        return Document(reader.loader.construct_document(root), tuple(reader.repeated), root)
+    except yaml.MarkedYAMLError as error:
+        line = None if error.problem_mark is None else error.problem_mark.line + 1
+        raise DocumentError("'<<' takes a mapping or a list of mappings, such as *anchor", line) from None
 
 
 def build_tree(root: Node) -> Any:
-    """Return the plain tree of a node of any size. Raises DocumentError for any problem but a repeated key.
+    """Return the plain tree of a node of any size. Raises DocumentError.
 
     With aliases it may have as many values as the text has characters, and MAX_VALUES more: a short text must not fill
     the memory.
     """
     written = root.end_mark.index - root.start_mark.index
-    document = build_document(root, written + MAX_VALUES)
-    for problem in document.problems:
-        if problem.first_line is None:
-            raise DocumentError(problem.message, problem.line)
-    return document.tree
+    return build_document(root, written + MAX_VALUES).tree
 
 
 def remove_nulls(plain: Any, label: str = "") -> Any:
@@ -165,68 +146,64 @@ def remove_nulls(plain: Any, label: str = "") -> Any:
     return plain
 
 
-class _Builder:
-    """Builds one plain tree, within a limit of values, and collects its problems."""
+class _Reader:
+    """Checks nodes before PyYAML builds their tree, and has it read texts as Kubernetes does."""
 
     def __init__(self, max_values: int) -> None:
-        self.problems: list[Problem] = []
-        self._max_values, self._count = max_values, 0
-        self._scalars = yaml.SafeLoader("")
+        self.loader = yaml.SafeLoader("")
+        self.repeated: list[Repeated] = []
+        self._max_values = max_values
+        self._sizes: dict[int, tuple[int, int] | None] = {}  # of nodes, which aliases share; None inside of a node
 
-    def build(self, node: Node, path: Path) -> Any:
-        self._count += 1
-        if self._count > self._max_values:
+    def prepare(self, node: Node, path: Path) -> tuple[int, int]:
+        """Return the number of values, and of levels, that a node has with its aliases expanded."""
+        if id(node) in self._sizes:
+            if (found := self._sizes[id(node)]) is None:
+                raise DocumentError("an alias is inside the value that it repeats", get_line(node))
+            return found
+        self._sizes[id(node)] = None
+        if isinstance(node, yaml.ScalarNode):
+            self._prepare_scalar(node)
+            below = []
+        elif node.tag not in (f"{_CORE}map", f"{_CORE}seq"):
+            raise DocumentError(f"the tag {node.tag!r} is not allowed; remove it", get_line(node))
+        elif isinstance(node, yaml.MappingNode):
+            self._prepare_keys(node, path)
+            below = [self.prepare(value, (*path, key.value)) for key, value in node.value]
+        else:
+            below = [self.prepare(item, (*path, index)) for index, item in enumerate(node.value)]
+        size, levels = 1 + sum(size for size, _ in below), 1 + max((levels for _, levels in below), default=0)
+        if size > self._max_values:
             problem = f"has more than {self._max_values} values; shorten it, or use fewer aliases"
             raise DocumentError(problem, get_line(node))
-        if len(path) > _MAX_EXPANDED_DEPTH:
+        if levels > _MAX_EXPANDED_DEPTH:
             raise DocumentError(f"is nested deeper than {_MAX_EXPANDED_DEPTH} levels", get_line(node))
-        if isinstance(node, yaml.ScalarNode):
-            return self._build_scalar(node, path)
-        if node.tag not in (f"{_CORE}map", f"{_CORE}seq"):
-            self._add_problem(path, node, f"the tag {node.tag!r} is not allowed; remove it")
-        if isinstance(node, yaml.MappingNode):
-            return self._build_mapping(node, path)
-        return [self.build(item, (*path, index)) for index, item in enumerate(node.value)]
+        self._sizes[id(node)] = size, levels
+        return size, levels
 
-    def _build_mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
-        own: dict[str, Any] = {}
-        merged: dict[str, Any] = {}
+    def _prepare_keys(self, node: yaml.MappingNode, path: Path) -> None:
         lines: dict[str, int] = {}
-        for key, value in node.value:
+        for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                self._add_problem(path, key, "a key must be text, not a list or mapping")
-            elif key.tag == _MERGE:
-                for source in _list_sources(value):
-                    if not isinstance(source, yaml.MappingNode):
-                        message = "'<<' takes a mapping or a list of mappings, such as *anchor"
-                        self._add_problem(path, source, message)
-                        continue
-                    for name, given in self.build(source, (*path, "<<")).items():
-                        merged.setdefault(name, given)
-            else:
-                below, line = (*path, key.value), get_line(key)
-                if first := lines.get(key.value):
-                    message = f"the key is already on line {first}; keep one of the two"
-                    self.problems.append(Problem(below, line, message, first))
-                lines[key.value] = line
-                own[key.value] = self.build(value, below)
-        return {**merged, **own}
+                raise DocumentError("a key must be text, not a list or mapping", get_line(key))
+            if key.tag == f"{_CORE}merge":
+                continue
+            key.tag = _TEXT
+            if first := lines.get(key.value):
+                self.repeated.append(Repeated((*path, key.value), get_line(key), first))
+            lines[key.value] = get_line(key)
 
-    def _build_scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
+    def _prepare_scalar(self, node: yaml.ScalarNode) -> None:
         kind = node.tag.removeprefix(_CORE)
-        if kind not in (*_TYPED, *_TEXTS):
-            self._add_problem(path, node, f"the tag {node.tag!r} is not allowed; remove it")
-        if kind not in _TYPED or len(node.value) > _MAX_NUMBER:
-            return node.value
-        try:
-            value = self._scalars.construct_object(node)
-        except (ValueError, KeyError, IndexError, yaml.YAMLError):
-            self._add_problem(path, node, f"{node.value!r} is not a YAML {kind}; remove the tag")
-            return node.value
-        if isinstance(value, float) and not math.isfinite(value):
-            self._add_problem(path, node, f"{node.value} is not a finite number; write one in digits")
-            return 0
-        return value
-
-    def _add_problem(self, path: Path, node: Node, message: str) -> None:
-        self.problems.append(Problem(path, get_line(node), message))
+        if kind in _UNTYPED or (kind in _TYPED and len(node.value) > _MAX_NUMBER):
+            node.tag = _TEXT
+        elif kind in _TYPED:
+            try:
+                value = self.loader.construct_object(node)
+            except (ValueError, KeyError, IndexError):
+                problem = f"{node.value!r} is not a YAML {kind}; remove the tag"
+                raise DocumentError(problem, get_line(node)) from None
+            if isinstance(value, float) and not math.isfinite(value):
+                raise DocumentError(f"{node.value} is not a finite number; write one in digits", get_line(node))
+        elif node.tag != _TEXT:
+            raise DocumentError(f"the tag {node.tag!r} is not allowed; remove it", get_line(node))

@@ -79,7 +79,7 @@ def _is_valid(document: documents.Document) -> bool:
         accepted = msgspec.convert(document.tree, model.PolicyDocument)
     except msgspec.ValidationError:  # also for a null, which means that a key is unset
         return False
-    return not document.problems and not any(True for _ in checks.check(accepted))
+    return not document.repeated and not any(True for _ in checks.check(accepted))
 
 
 def _read_document(text: str) -> documents.Document:

@@ -10,7 +10,7 @@ import itertools
 import json
 import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -41,8 +41,9 @@ def list_errors(document: documents.Document, most: int) -> list[tuple[int, Path
 
     Stops after `most` errors of each kind, because each unknown key needs a search for the nearest known one.
     """
-    errors = [(problem.line, problem.path, problem.message) for problem in document.problems]
-    reported = {problem.path for problem in document.problems}
+    repeated = "the key is already on line {}; keep one of the two"
+    errors = [(key.line, key.path, repeated.format(key.first_line)) for key in document.repeated[:most]]
+    reported = {key.path for key in document.repeated}
     violations = [*itertools.islice(_build_validator().iter_errors(document.tree), most)]
     for violation in sorted(violations, key=lambda violation: violation.validator != "type"):
         path: Path = tuple(violation.absolute_path)
@@ -91,7 +92,7 @@ def _describe(violation: Violation, path: Path, written: str | None) -> str:
 def _describe_unknown(path: Path, section: Schema) -> str:
     key, known = path[-1], section["properties"]
     nearest = _find_nearest(key, known, _CLOSE)
-    places = dict.fromkeys(_list_places(key, _build_validator().schema))
+    places = _index_places().get(key, ())
     if nearest is None and not places:
         nearest = _find_nearest(key, known)
     if nearest is not None:
@@ -105,14 +106,20 @@ def _describe_unknown(path: Path, section: Schema) -> str:
     return f"is not a known key; {advice}"
 
 
-def _list_places(key: str | int, value: Schema, place: str = "at the top level") -> Iterator[str]:
-    """Yield the places of a key in a value, such as "under nccl"."""
-    known: Mapping[str, Schema] = value.get("properties", {})
-    if key in known:
-        yield place
-    for name, below in known.items():
-        for part in (below, below.get("items"), below.get("additionalProperties")):
-            yield from _list_places(key, part or {}, f"under {name}")
+@functools.cache
+def _index_places() -> Mapping[str | int, Sequence[str]]:
+    """Return the places of each known key, such as "under nccl"."""
+    places: dict[str | int, list[str]] = {}
+
+    def add(value: Schema, place: str) -> None:
+        for name, below in value.get("properties", {}).items():
+            known = places.setdefault(name, [])
+            known += [place] if place not in known else []
+            for part in (below, below.get("items"), below.get("additionalProperties")):
+                add(part or {}, f"under {name}")
+
+    add(_build_validator().schema, "at the top level")
+    return places
 
 
 def _describe_type(violation: Violation, path: Path, written: str | None) -> str:
