@@ -16,8 +16,6 @@ from railwright.cli.options import Command, Parser
 
 # --- before a job is submitted ----------------------------------------------------------------------------
 
-_VERIFY_FINDING = "the logs show TCP, too few rails or a failure"
-_WHOLE_LOGS = "--prefix --tail=-1"  # options of kubectl logs
 _USAGE = """%(prog)s FILE... [options]
        %(prog)s pod/NAME [-n NAMESPACE] [options]
        %(prog)s KIND/NAME [-n NAMESPACE] [options]"""
@@ -71,28 +69,28 @@ def _configure_lint(parser: Parser) -> None:
     options.add_cluster(parser)
 
 
-def _configure_verify_job(parser: Parser) -> None:
-    parser.add_argument("name", metavar="NAME", help="Its name.")
-    options.add_namespace(parser, "Namespace (default: that of the context).")
-    parser.add_flag("--follow", "Read the logs until they end, and report each change on standard error.")
+def _configure_verify(parser: Parser) -> None:
+    parser.usage = """%(prog)s job/NAME|gang/NAME|pod/NAME [-n NAMESPACE] [options]
+       %(prog)s FILE... [--rails N]"""
+    parser.add_argument(
+        "files",
+        metavar="FILE",
+        nargs="*",
+        help="A job of any kind, a gang or a pod of the cluster, as job/NAME. Or logs of all pods, in one or many"
+        " files; - for standard input.",
+    )
+    parser.add_value(
+        "--rails N",
+        "Rails that each pod should use (default: those that its preflight found, or those of its injection record; of"
+        " files unknown, so the result never confirms that all were used).",
+        default=None,
+        type=int,
+    )
+    options.add_output(parser)
     parser.add_flag("--counters", "Read the counters of the RDMA devices in each rank twice, instead of the logs.")
     parser.add_value("--seconds N", "Time between the two readings of --counters (default: 10).", default=10, type=int)
-    _add_rails(parser, "those that its preflight found, or those of its injection record")
-    options.add_output(parser)
+    options.add_namespace(parser, "Namespace (default: that of the context).")
     options.add_cluster(parser)
-
-
-def _configure_verify_log(parser: Parser) -> None:
-    parser.add_argument(
-        "files", metavar="FILE", nargs="*", help="Logs of all pods, in one or many files; - for standard input."
-    )
-    options.add_filename(parser)
-    _add_rails(parser, "unknown, so the result never confirms that all were used")
-    options.add_output(parser)
-
-
-def _add_rails(parser: Parser, default: str) -> None:
-    parser.add_value("--rails N", f"Rails that each pod should use (default: {default}).", default=None, type=int)
 
 
 _MANIFEST_COMMANDS = {
@@ -115,37 +113,13 @@ _MANIFEST_COMMANDS = {
     ),
     "verify": Command(
         "Report from the logs of a job whether RDMA runs on every rail.",
-        metavar="FORM",
-        children={
-            "log": Command(
-                "Report in one line what a log of NCCL shows.",
-                _configure_verify_log,
-                run="verification:report_log",
-                examples=(
-                    f"kubectl logs -l volcano.sh/job-name=train {_WHOLE_LOGS} | railwright verify log - --rails 4",
-                    "railwright verify log nccl.log -o json",
-                ),
-                finding=_VERIFY_FINDING,
-            ),
-            **{
-                kind: Command(
-                    f"Read the logs of {meaning}, and report whether it runs over RDMA on every rail.",
-                    _configure_verify_job,
-                    run="verification:verify_job",
-                    examples=(
-                        f"railwright verify {kind}/llm -n prod --follow",
-                        f"railwright verify {kind}/llm -n prod --counters",
-                    ),
-                    finding=_VERIFY_FINDING,
-                    is_kind=True,
-                )
-                for kind, meaning in (
-                    ("job", "all pods of a job of any kind"),
-                    ("gang", "all pods of a gang"),
-                    ("pod", "a pod"),
-                )
-            },
-        },
+        _configure_verify,
+        run="verification:verify",
+        examples=(
+            "railwright verify job/llm -n prod",
+            "kubectl logs -l volcano.sh/job-name=train --prefix --tail=-1 | railwright verify - --rails 4",
+        ),
+        finding="the logs show TCP, too few rails or a failure",
     ),
 }
 

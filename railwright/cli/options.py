@@ -32,7 +32,6 @@ class Command(NamedTuple):
     examples: Sequence[str] = ()
     finding: str = ""  # when the exit code is 1; "" for a command without findings
     is_slow: bool = False  # its imports take long; those of a command with a cluster always do
-    is_kind: bool = False  # its name is a kind, which NAME may follow after a slash
     metavar: str = ""  # of the word that selects a subcommand; in lower case, the attribute of the arguments
     children: "Mapping[str, Command] | None" = None
 
@@ -92,17 +91,10 @@ class Parser(argparse.ArgumentParser):
         """
         if not self.children:
             return self, self.parse_intermixed_args(words)
-        word, slash, name = words[0].partition("/") if words else ("", "", "")
-        kinds = [kind for kind, child in self.children.items() if child.command.is_kind]
-        if slash and word in kinds:
-            return self.parse([word, name, *words[1:]])  # as kubectl writes it: job/NAME
-        if word in self.children and not slash:
-            leaf, arguments = self.children[word].parse(words[1:])
-            setattr(arguments, self.command.metavar.lower(), word)
+        if words and words[0] in self.children:
+            leaf, arguments = self.children[words[0]].parse(words[1:])
+            setattr(arguments, self.command.metavar.lower(), words[0])
             return leaf, arguments
-        if name and kinds and word.isalpha():
-            known = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
-            self.error(f"the kinds are {known}, not {word}; give {kinds[0]}/{name} for a job of any kind")
         if words and (not words[0].startswith("-") or words[0] in _INFORMING):
             self.parse_args(words)  # prints help, the version, or which words are known
         return self.error(f"give {self.command.metavar} first, one of {', '.join(self.children)}")
@@ -164,35 +156,30 @@ def add_files(parser: Parser, text: str) -> None:
     add_filenames(parser)
 
 
-def add_filename(parser: Parser) -> None:
-    """Add -f."""
-    parser.add_value("-f, --filename FILE", "The same as FILE; repeatable.", action="append", default=[])
-
-
 def add_filenames(parser: Parser) -> None:
     """Add -f and -R."""
-    add_filename(parser)
+    parser.add_value("-f, --filename FILE", "The same as FILE; repeatable.", action="append", default=[])
     parser.add_flag("-R, --recursive", "Search the folders in a folder too.")
 
 
-def list_paths(arguments: argparse.Namespace) -> list[str]:
-    """Return the paths that FILE and -f name. Raise UnreadableError without any, and if standard input comes twice."""
-    paths = [*arguments.files, *arguments.filename]
+def check_paths(paths: Sequence[str]) -> None:
+    """Raise UnreadableError if there is no path, or if standard input comes twice."""
     if not paths:
         raise output.UnreadableError("give FILE, or - for standard input; --help has all forms of the command")
     if paths.count(_STDIN) > 1:
         raise output.UnreadableError("- (standard input) can be read only once")
-    return paths
 
 
 def find_files(arguments: argparse.Namespace, endings: Sequence[str] = MANIFESTS) -> list[str]:
     """Return the files that FILE and -f name; of a folder those with these endings, sorted. `-` is standard input.
 
-    Raises the same errors as `list_paths`, and UnreadableError for a folder without such files.
+    Raises the same errors as `check_paths`, and UnreadableError for a folder without such files.
     """
+    paths = [*arguments.files, *arguments.filename]
+    check_paths(paths)
     files = [
         path
-        for name in list_paths(arguments)
+        for name in paths
         for path in (_search(name, endings, is_recursive=arguments.recursive) if os.path.isdir(name) else [name])  # noqa: PTH112 - pathlib would change the path in messages
     ]
     return list(dict.fromkeys(files))

@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import contextlib
 import functools
+import os
 import pathlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,19 +26,35 @@ _STYLES = {"rdma": "green", "tcp": "bold red", "partial": "bold yellow", "failed
 _CODES = {report.RDMA: output.OK, report.UNKNOWN: output.UNUSABLE}
 
 
-# --- the log ----------------------------------------------------------------------------------------------
+_KINDS = ("job", "gang", "pod")
 
 
-def report_log(arguments: argparse.Namespace) -> int:
-    """Return 0 for RDMA on every rail; 1 for TCP, missing rails or failures; 2 if the log does not tell.
+def verify(arguments: argparse.Namespace) -> int:
+    """Return 0 for RDMA on every rail; 1 for TCP, missing rails or failures; 2 if logs or counters do not tell.
 
-    Raises UnreadableError.
+    Raises UnreadableError and ClusterError.
     """
-    expected = _build_expectation(arguments)
-    paths = options.list_paths(arguments)
-    files = [("standard input" if path == "-" else pathlib.PurePath(path).stem, path) for path in paths]
+    for name, number in (("rails", arguments.rails), ("seconds", arguments.seconds)):
+        if number is not None and number < 1:
+            raise output.UnreadableError(f"--{name} {number}: must be 1 or more")
+    words = arguments.files
+    word = "/".join(words) if len(words) == 2 and words[0] in _KINDS else words[0] if len(words) == 1 else ""
+    kind, slash, name = word.partition("/")
+    is_file = os.path.exists(word)  # noqa: PTH110 - as given
+    if kind in _KINDS and name and not is_file:
+        return (_verify_counters if arguments.counters else _verify_job)(arguments, kind, name)
+    if arguments.counters:
+        raise output.UnreadableError("--counters: only for job/NAME, gang/NAME or pod/NAME")
+    if slash and kind.isalpha() and not is_file:
+        raise output.UnreadableError(
+            f"{word}: No such file or directory; for an object of the cluster give job/NAME, gang/NAME or pod/NAME"
+        )
+    options.check_paths(words)
+    files = [("standard input" if path == "-" else pathlib.PurePath(path).stem, path) for path in words]
     with output.show_progress("reading the log"):
-        assessment = report.assess_logs([(name, _read_log(path)) for name, path in files], expected)
+        assessment = report.assess_logs(
+            [(name, _read_log(path)) for name, path in files], report.Expected(arguments.rails)
+        )
     return _print_report(assessment, arguments)
 
 
@@ -64,24 +81,13 @@ def _read_log(path: str) -> Iterator[str]:
         raise output.UnreadableError(f"{path}: {error.strerror or error}") from None
 
 
-def _build_expectation(arguments: argparse.Namespace) -> report.Expected:
-    """Return the expectation in the option --rails. Raises UnreadableError."""
-    if arguments.rails is not None and arguments.rails < 1:
-        raise output.UnreadableError(f"--rails {arguments.rails}: must be 1 or more")
-    return report.Expected(rails=arguments.rails)
-
-
 # --- the logs of a job's pods -----------------------------------------------------------------------------
 
 _MAX_BYTES = 64 * 1024 * 1024  # of a container's log: NCCL writes at the start of a job
 _MAX_PREFLIGHT_BYTES = 1024 * 1024
 _MAX_LINES = 50_000  # about the network that are kept of a container
-_MAX_CONCURRENT_LOGS = 16  # logs that are read at the same time; with --follow all
-_QUIET_SECONDS = 24 * 3600.0  # a job may log nothing for hours
-_RETRY_SECONDS = 2.0  # until a container has started
-_REPORT_SECONDS = 1.0  # between two reports with --follow
+_MAX_CONCURRENT_LOGS = 16
 _PENDING = "Pending"  # phase of a pod
-_NOT_STARTED = 400  # status of the log of a container that waits to start
 
 
 class _Source(msgspec.Struct):
@@ -98,26 +104,19 @@ class _Source(msgspec.Struct):
         return f"{self.pod.metadata.name} container {self.container}"
 
 
-def verify_job(arguments: argparse.Namespace) -> int:
-    """Return 0 for RDMA on every rail; 1 for TCP, missing rails or failures; 2 if the logs do not tell.
-
-    Raises UnreadableError and ClusterError.
-    """
+def _verify_job(arguments: argparse.Namespace, kind: str, name: str) -> int:
+    """Report from the logs of the pods."""
     namespace = arguments.namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
-    if arguments.counters:
-        return _verify_counters(arguments, namespace)
-    expected = _build_expectation(arguments)
+    expected = report.Expected(arguments.rails)
 
     async def read(client: clients.Client) -> report.Report:
-        pods = await job_pods.find(client, namespace, arguments.form, arguments.name)
+        pods = await job_pods.find(client, namespace, kind, name)
         by_pod = {} if expected.rails is not None else await _read_expectations(client, namespace, pods)
         sources = [_Source(pod, name) for pod in pods for name in _choose_containers(pod)]
-        if arguments.follow:
-            return await _follow(client, namespace, sources, expected, by_pod)
         await cluster_access.gather(functools.partial(_read, client, namespace), sources, at_once=_MAX_CONCURRENT_LOGS)
         for source in sources:
             if source.problem:
-                output.print_note(f"{arguments.form}/{arguments.name}: {source.name}: {source.problem}")
+                output.print_note(f"{kind}/{name}: {source.name}: {source.problem}")
         return _assess(sources, expected, by_pod)
 
     return _print_report(cluster_access.run(arguments, read), arguments)
@@ -155,32 +154,25 @@ def _choose_containers(pod: job_pods.Pod) -> Sequence[str]:
     return intent.read_record(pod).containers or tuple(container.name for container in pod.spec.containers)
 
 
-async def _read(client: clients.Client, namespace: str, source: _Source, *, follow: bool = False) -> None:
-    """Read the log of a container; with `follow` to its end, from when it starts.
+async def _read(client: clients.Client, namespace: str, source: _Source) -> None:
+    """Read the log of a container, unless the pod's preflight failed.
 
     Raises errors that affect every log, such as a missing right; any other error is recorded in the source.
     """
-    query = {"container": source.container, "limitBytes": str(_MAX_BYTES)} | ({"follow": "true"} if follow else {})
+    if source.pod.preflight_failure:
+        return
+    query = {"container": source.container, "limitBytes": str(_MAX_BYTES)}
     path = f"/api/v1/namespaces/{namespace}/pods/{source.pod.metadata.name}/log"
-    while not source.pod.preflight_failure or (follow and not source.pod.status.has_ended):  # it is tried again then
-        source.lines.clear()
-        try:
-            async for line in client.stream(path, query, _QUIET_SECONDS if follow else clients.CONNECT_SECONDS * 6):
-                decoded = line.decode(errors="replace")
-                # The first line tells a log without NCCL's lines from an empty one.
-                if not source.lines or (len(source.lines) < _MAX_LINES and logs.is_relevant(decoded)):
-                    source.lines.append(f"[pod/{source.pod.metadata.name}/{source.container}] {decoded}")
-        except errors.ApiError as error:
-            if error.status in (401, 403) or error.foreign:
-                raise
-            if not follow or error.status != _NOT_STARTED or source.pod.status.has_ended:
-                source.problem = f"no log: {error.message}"
-                return
-        else:
-            return
-        await asyncio.sleep(_RETRY_SECONDS)
-        with contextlib.suppress(output.UnreadableError):  # it was deleted: then it has no log either
-            source.pod = await job_pods.read(client, namespace, source.pod.metadata.name)
+    try:
+        async for line in client.stream(path, query, clients.CONNECT_SECONDS * 6):
+            decoded = line.decode(errors="replace")
+            # The first line tells a log without NCCL's lines from an empty one.
+            if not source.lines or (len(source.lines) < _MAX_LINES and logs.is_relevant(decoded)):
+                source.lines.append(f"[pod/{source.pod.metadata.name}/{source.container}] {decoded}")
+    except errors.ApiError as error:
+        if error.status in (401, 403) or error.foreign:
+            raise
+        source.problem = f"no log: {error.message}"
 
 
 def _assess(
@@ -230,46 +222,15 @@ def _describe_failed_preflights(pods: Sequence[job_pods.Pod]) -> str:
     return f"did not run: {text.join_first(causes, _MAX_NAMED)}" if causes else ""
 
 
-async def _follow(
-    client: clients.Client,
-    namespace: str,
-    sources: Sequence[_Source],
-    expected: report.Expected,
-    by_pod: Mapping[str, report.Expected],
-) -> report.Report:
-    """Read all logs until they end, and print the line of the report whenever it changes. Return the last report."""
-    readers = [asyncio.create_task(_read(client, namespace, source, follow=True)) for source in sources]
-    shown, seen, current = "", -1, _assess(sources, expected, by_pod)
-    try:
-        while True:
-            _, running = await asyncio.wait(readers, timeout=_REPORT_SECONDS)
-            count = sum(len(source.lines) for source in sources)
-            if count != seen or not running:
-                seen, current = count, _assess(sources, expected, by_pod)
-                if current.line != shown and running:
-                    shown = current.line
-                    output.print_note(shown)
-            for reader in readers:
-                if reader.done():
-                    reader.result()
-            if not running:
-                return current
-    finally:
-        for reader in readers:
-            reader.cancel()
-        await asyncio.gather(*readers, return_exceptions=True)
-
-
 # --- counters ---------------------------------------------------------------------------------------------
 
 
-def _verify_counters(arguments: argparse.Namespace, namespace: str) -> int:
-    """Read the counters of each rank twice, and report the traffic in between. Exit codes as in `verify_job`."""
-    if arguments.seconds < 1:
-        raise output.UnreadableError(f"--seconds {arguments.seconds}: must be 1 or more")
+def _verify_counters(arguments: argparse.Namespace, kind: str, name: str) -> int:
+    """Read the counters of each rank twice, and report the traffic in between."""
+    namespace = arguments.namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
 
     async def measure(client: clients.Client) -> counters.Report:
-        pods = await job_pods.find(client, namespace, arguments.form, arguments.name)
+        pods = await job_pods.find(client, namespace, kind, name)
         pods = [pod for pod in pods if intent.read_record(pod).rails] or pods  # a launcher has none
         started = [pod for pod in pods if pod.status.phase != _PENDING and not pod.preflight_failure]
         failure, pending = _describe_failed_preflights(job_pods.drop_replaced(pods)), _describe_pending(pods)
@@ -290,13 +251,13 @@ def _verify_counters(arguments: argparse.Namespace, namespace: str) -> int:
     result = cluster_access.run(arguments, measure)
     code = _print_report(result, arguments)
     if not formats.is_document(arguments.output):
-        for name in dict.fromkeys(traffic.rail for traffic in result.rails):
-            rows = [traffic for traffic in result.rails if traffic.rail == name]
+        for rail in dict.fromkeys(traffic.rail for traffic in result.rails):
+            rows = [traffic for traffic in result.rails if traffic.rail == rail]
             idle = [traffic.pod for traffic in rows if traffic.idle]
             total = counters.format_bytes(sum(traffic.total for traffic in rows))
             end = f"; idle in {text.join_first(idle, _MAX_NAMED)}" if idle else ""
             style = _STYLES[counters.PARTIAL if idle else counters.RDMA]
-            output.print_styled((f"  {name}: ", ""), (f"{total}{end}", style))
+            output.print_styled((f"  {rail}: ", ""), (f"{total}{end}", style))
     return code
 
 

@@ -4,9 +4,7 @@ import asyncio
 import json
 
 import api_stub
-import processes
 import pytest
-import shell
 from aiohttp import web
 
 from railwright.cli import __main__ as command_line
@@ -48,12 +46,11 @@ def write_log(host: str, rank: int, devices: int) -> list[str]:
 
 
 class Cluster:
-    """Pods, and the lines of their logs. A log continues only when its event in `gates` is set."""
+    """Pods, and the lines of their logs."""
 
     def __init__(self) -> None:
         self.pods: list[dict] = []
         self.logs: dict[str, list[str]] = {}
-        self.gates: dict[str, asyncio.Event] = {}
         self.waiting: dict[str, int] = {}  # requests that a container still waits to start for
         self.requests: list[str] = []
         self.forbidden = ""
@@ -101,14 +98,7 @@ class Cluster:
         if self.waiting.get(name, 0) > 0:
             self.waiting[name] -= 1
             return web.json_response(api_stub.status(400, 'container "train" is waiting to start'), status=400)
-        response = web.StreamResponse()
-        await response.prepare(request)
-        lines = self.logs[name]
-        await response.write("".join(f"{line}\n" for line in lines[:2]).encode())
-        if request.query.get("follow") and name in self.gates:
-            await self.gates[name].wait()
-        await response.write("".join(f"{line}\n" for line in lines[2:]).encode())
-        return response
+        return web.Response(text="".join(f"{line}\n" for line in self.logs[name]))
 
 
 @pytest.fixture
@@ -152,7 +142,7 @@ async def test_a_rail_that_the_preflight_found_and_nccl_did_not_use_is_named(clu
 async def test_every_rail_of_the_record_is_checked(cluster, verify):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}-x", at, 4) for at in range(2)}
-    for words in (("job", "llm"), ("gang/job/llm",), ("job/llm", "--follow")):
+    for words in (("job", "llm"), ("gang/job/llm",)):
         code, out, _ = await verify(*words)
         assert code == 0
         assert out == "RDMA on every rail: RoCE, 4 of 4 rails, 2 ranks on 2 pods, GPUDirect\n"
@@ -168,22 +158,6 @@ async def test_a_pod_without_a_record_has_unknown_rails(cluster, verify):
     code, out, _ = await verify("job/llm")
     assert code == 2
     assert out.startswith("cannot tell whether every rail is used: RoCE on 4 rails")
-
-
-async def test_follow_waits_for_the_logs_of_pods_that_have_not_started(cluster, tmp_path):
-    cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
-    cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}-x", at, 4) for at in range(2)}
-    cluster.gates = {"llm-1-x": asyncio.Event()}
-    cluster.waiting = {"llm-0-x": 1}
-    async with api_stub.serve(cluster.answer) as port:
-        words = ("verify", "job/llm", "-n", "prod", "--follow", "--kubeconfig", api_stub.kubeconfig(tmp_path, port))
-        process = await processes.start_command(*words)
-        first = await asyncio.wait_for(process.stderr.readline(), shell.PATIENCE)
-        assert first.decode().startswith("railwright: cannot tell: ")
-        cluster.gates["llm-1-x"].set()
-        code, out, _ = await processes.finish(process)
-    assert code == 0
-    assert out.startswith("RDMA on every rail: RoCE, 4 of 4 rails")
 
 
 async def test_a_pending_pod_is_reported_as_pending(cluster, verify):
@@ -208,7 +182,7 @@ ENDED = {"terminated": {"exitCode": 1, "reason": "Error", "message": f"{FAILURE}
 
 @pytest.mark.parametrize(  # the phase by restartPolicy
     ("phase", "option"),
-    [("Failed", "-o=text"), ("Pending", "-o=text"), ("Failed", "--follow"), *((p, "--counters") for p in PHASES)],
+    [("Failed", "-o=text"), ("Pending", "-o=text"), *((p, "--counters") for p in PHASES)],
 )
 async def test_the_message_of_a_preflight_that_failed_is_the_result(cluster, verify, phase, option):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
@@ -220,23 +194,6 @@ async def test_the_message_of_a_preflight_that_failed_is_the_result(cluster, ver
     cluster.waiting = {"llm-0-x": 99, "llm-1-x": 99}
     code, out, err = await verify("job/llm", option)
     assert (code, out, err) == (1, f"did not run: llm-0-x, llm-1-x: {FAILURE}\n", "")
-
-
-async def test_a_preflight_that_is_tried_again_does_not_end_following(cluster, verify):
-    cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
-    cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}-x", at, 4) for at in range(2)}
-    status = {"name": "railwright-preflight", "state": {"running": {}}, "lastState": ENDED}
-    cluster.pods[1]["status"] = {"phase": "Pending", "initContainerStatuses": [status]}
-    cluster.waiting = {"llm-1-x": 1}
-    following = asyncio.create_task(verify("job/llm", "--follow"))
-
-    async def is_asked() -> bool:
-        return cluster.waiting["llm-1-x"] == 0
-
-    await shell.until(is_asked)
-    cluster.pods[1] = build_pod("llm-1-x")
-    code, out, _ = await following
-    assert (code, out) == (0, "RDMA on every rail: RoCE, 4 of 4 rails, 2 ranks on 2 pods, GPUDirect\n")
 
 
 async def test_a_pod_whose_preflight_failed_and_that_was_replaced_is_not_the_result(cluster, verify):
@@ -260,20 +217,6 @@ async def test_an_ended_pod_is_the_result_unless_another_has_its_index(cluster, 
         }
     found, out, _ = await verify("job/llm")
     assert (found, out.startswith("did not run: ")) == (code, code == 1), out
-
-
-async def test_a_preflight_that_fails_meanwhile_ends_following(cluster, verify):
-    cluster.pods, cluster.waiting = [build_pod("llm-0-x")], {"llm-0-x": 99}
-    following = asyncio.create_task(verify("pod/llm-0-x", "--follow"))
-
-    async def is_asked() -> bool:
-        return "GET pods/log" in cluster.requests
-
-    await shell.until(is_asked)
-    ended = {"terminated": {"exitCode": 1, "message": FAILURE}}
-    status = {"phase": "Failed", "initContainerStatuses": [{"name": "railwright-preflight", "state": ended}]}
-    cluster.pods = [{**build_pod("llm-0-x"), "status": status}]
-    assert (await following)[:2] == (1, f"did not run: llm-0-x: {FAILURE}\n")
 
 
 async def test_a_missing_pod_is_reported_without_a_hint_about_the_installation(verify):

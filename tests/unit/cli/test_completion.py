@@ -58,7 +58,7 @@ try() {
     echo ${COMPREPLY[*]}
 }
 try railwright ga
-try railwright verify ""
+try railwright policy ""
 try railwright gangs -o ""
 try railwright gangs -n prod --output=js
 try railwright fabric -o w
@@ -70,7 +70,8 @@ try railwright nonsense --x
 """
     lines = run(["bash", "--norc", "-c", script], tmp_path)
     assert lines == [
-        "gangs", "log job gang pod", "text wide json yaml", "json", "wide", "--snapshot", "bin/", "bin/", "", "",
+        "gangs", "init validate scheduler-config schema", "text wide json yaml", "json", "wide", "--snapshot", "bin/",
+        "bin/", "", "",
     ]  # fmt: skip
 
 

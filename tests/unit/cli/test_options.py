@@ -31,7 +31,7 @@ def find(name, option):
 
 def test_a_command_that_uses_a_cluster_has_every_option_of_a_connection():
     with_some = {name for name in LEAVES if list_options(name) & (set(CLUSTER) - {"--as"})}
-    assert {"check", "gangs", "fabric", "dashboard", "version", "explain", "verify job", "certs rotate"} <= with_some
+    assert {"check", "gangs", "fabric", "dashboard", "version", "explain", "verify", "certs rotate"} <= with_some
     for name in with_some:
         assert set(CLUSTER) <= list_options(name), name
 
@@ -60,13 +60,8 @@ def test_every_command_is_in_one_group_and_servers_have_their_own():
     ("words", "said"),
     [
         (["gang"], "argument COMMAND: invalid choice: 'gang' (choose from "),
-        (["verify"], "give FORM first, one of log, job, gang, pod\n"),
+        (["policy"], "give ACTION first, one of init, validate, scheduler-config, schema\n"),
         ([], "give COMMAND first, one of certs, check, "),
-        (
-            ["verify", "jobset/llm"],
-            "the kinds are job, gang and pod, not jobset; give job/llm for a job of any kind\n",
-        ),
-        (["verify", "./run.log"], "argument FORM: invalid choice: './run.log' (choose from "),
         (["gangs", "--namspace", "x"], "unrecognized arguments: --namspace x\n"),
         (["gangs", "--names", "x"], "unrecognized arguments: --names x\n"),
         (["certs", "rotate", "--renew-cas"], "unrecognized arguments: --renew-cas\n"),
@@ -78,7 +73,7 @@ def test_every_command_is_in_one_group_and_servers_have_their_own():
 def test_wrong_usage_is_named_after_the_usage_of_the_command(words, said, capsys):
     assert main(words) == 2
     stderr = capsys.readouterr().err
-    known = [word for word in words if word in ("gangs", "fabric", "verify", "certs", "rotate")]
+    known = [word for word in words if word in ("gangs", "fabric", "policy", "certs", "rotate")]
     path = " ".join(["railwright", *known]) if words[:1] not in (["--waiting"], ["-o"]) else "railwright"
     assert stderr.startswith(f"usage: {path}")
     assert f"\n{path}: error: {said}" in stderr

@@ -1,4 +1,4 @@
-"""`railwright verify log` as a pipeline uses it: one line, an exit code, JSON."""
+"""`railwright verify FILE` as a pipeline uses it: one line, an exit code, JSON."""
 
 import io
 import json
@@ -17,7 +17,7 @@ LOGS = yaml.safe_load((ROOT / "tests" / "data" / "nccl-logs.yaml").read_text())
 @pytest.fixture
 def verify(capsys):
     def verify(*arguments) -> tuple[int, str, str]:
-        code = command_line.main(["verify", "log", *map(str, arguments)])
+        code = command_line.main(["verify", *map(str, arguments)])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -51,6 +51,24 @@ def test_the_exit_code_and_the_line_state_the_result(verify, write_log, log, cod
     assert status == code
     assert out.count("\n") == 1
     assert out.startswith(begins)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "give FILE, or - for standard input"),
+        (
+            ("jobset/llm",),
+            "jobset/llm: No such file or directory; for an object of the cluster give job/NAME, gang/NAME",
+        ),
+        (("./run.log",), "./run.log: No such file or directory"),
+        (("run.log", "--counters"), "--counters: only for job/NAME, gang/NAME or pod/NAME"),
+    ],
+)
+def test_words_that_name_no_log_and_no_object_are_an_error(verify, words, said):
+    code, out, err = verify(*words)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"railwright: {said}")
 
 
 def test_an_empty_log_is_reported_as_empty(verify, tmp_path):
