@@ -214,12 +214,6 @@ def _configure_check(parser: Parser) -> None:
     options.add_cluster(parser)
 
 
-def _configure_version(parser: Parser) -> None:
-    parser.add_flag("--client", "Show only the version of this command; read no cluster.")
-    options.add_output(parser)
-    options.add_cluster(parser)
-
-
 def _configure_init(parser: Parser) -> None:
     folder = pathlib.Path(__file__).parent / "clouds" / "profiles"
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
@@ -304,12 +298,6 @@ _INSTALLATION_COMMANDS = {
         run="checking.start:run",
         examples=("railwright check", "railwright check --explain policy"),
         finding="a check failed; with --strict, if one warned",
-    ),
-    "version": Command(
-        "Show the version of this command, the servers' images in the cluster, and the digest of its policy.",
-        _configure_version,
-        run="versions:run",
-        examples=("railwright version", "railwright version --client -o json"),
     ),
     "policy": Command(
         "Print a first policy, validate one, or print its schema or the configuration of schedulers.",

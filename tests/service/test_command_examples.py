@@ -1,7 +1,6 @@
 """The examples in the help of each command run, on files and an API server; in a shell if they need one."""
 
 import asyncio
-import itertools
 import re
 import shlex
 import shutil
@@ -53,7 +52,6 @@ LISTS = {
     **VISTA.get_lists(),
 }
 LOG = yaml.safe_load((pages.ROOT / "tests" / "data" / "nccl-logs.yaml").read_text())["mixed-one-pod-tcp"]["log"]
-BYTES = itertools.count(0, 10**9)
 GANG = {
     "key": "prod/llama",
     "name": "llama",
@@ -87,14 +85,6 @@ class Objects(objects_stub.Objects):
             return web.json_response(EXPLANATION)
         if request.path.endswith("/log"):
             return web.Response(text=LOG)
-        if request.path.endswith("/exec"):
-            socket = web.WebSocketResponse(protocols=("v4.channel.k8s.io",))
-            await socket.prepare(request)
-            await socket.send_bytes(
-                b"\x01mlx5_0/ports/1 hw_counters/tx_bytes 1\nmlx5_0/ports/1 hw_counters/rx_bytes %d\n" % next(BYTES)
-            )
-            await socket.close()
-            return socket
         if request.path.endswith("/selfsubjectaccessreviews"):
             return web.json_response({"status": {"allowed": True}})
         return await super().answer(request)
@@ -138,7 +128,6 @@ async def test_an_example_of_the_page_runs_unchanged(place, leaf, line, monkeypa
     monkeypatch.chdir(folder)
     is_served = line.startswith("railwright dashboard")
     alone = re.sub(r" (> \S+|\| kubectl .*)$", "", line)  # what becomes of the output is no matter of ours
-    alone = alone.replace("--counters", "--counters --seconds 1")
     if is_served or line.startswith("railwright demo") or SHELL.intersection(alone):
         code, out, err = await run(folder, environment, line, until=b"http://" if is_served else b"")
     else:  # in this process, which has imported everything

@@ -14,7 +14,6 @@ COMMANDS = (
     ("check",),
     ("gangs",),
     ("fabric",),
-    ("version",),
     ("certs", "rotate"),
     ("explain", "pod/llama-0"),
 )

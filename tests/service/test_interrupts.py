@@ -16,7 +16,6 @@ import pytest
 import shell
 
 from certs import pki
-from railwright.fabric import version
 
 PLUGIN = """#!/bin/sh
 : > "$0.runs"
@@ -35,7 +34,7 @@ def kubeconfig(tmp_path):
 
 @pytest.mark.parametrize(  # the signal goes to the command only, or to all processes of a terminal
     ("command", "send"),
-    [("check", os.kill), ("version", os.killpg)],
+    [("check", os.kill), ("gangs", os.killpg)],
 )
 async def test_ctrl_c_while_a_credential_plugin_runs_prints_nothing(kubeconfig, command, send):
     process = await processes.start_command(command, "--kubeconfig", str(kubeconfig), start_new_session=True)
@@ -49,8 +48,7 @@ async def test_ctrl_c_while_a_credential_plugin_runs_prints_nothing(kubeconfig, 
     except ProcessLookupError:  # the plugin has ended too
         pass
     out, message = await process.communicate()
-    assert (process.returncode, message) == (130, b"")
-    assert out in (b"", f"client    {version.VERSION}\n".encode())  # what `version` knows without a cluster
+    assert (process.returncode, out, message) == (130, b"", b"")
 
 
 @pytest.mark.parametrize("module", ["railwright.cli.output", "aiohttp"])

@@ -61,7 +61,6 @@ async def expect_less(seconds, command, code, bytecode):
         (("check",), 0),
         (("gangs",), 0),
         (("fabric",), 0),
-        (("version",), 0),
         (("explain", str(DEMO / "job.yaml")), 0),
         (("lint", str(DEMO / "job.yaml")), 1),  # of the policy in the cluster, which the demo's job does not suit
     ],

@@ -11,7 +11,6 @@ from railwright.cli import cluster_access, output
 COMMANDS = (
     ("gangs",),
     ("fabric",),
-    ("version",),
     ("dashboard",),
     ("check",),
     ("certs", "rotate"),

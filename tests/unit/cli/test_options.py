@@ -31,7 +31,7 @@ def find(name, option):
 
 def test_a_command_that_uses_a_cluster_has_every_option_of_a_connection():
     with_some = {name for name in LEAVES if list_options(name) & (set(CLUSTER) - {"--as"})}
-    assert {"check", "gangs", "fabric", "dashboard", "version", "explain", "verify", "certs rotate"} <= with_some
+    assert {"check", "gangs", "fabric", "dashboard", "explain", "verify", "certs rotate"} <= with_some
     for name in with_some:
         assert set(CLUSTER) <= list_options(name), name
 
