@@ -25,14 +25,12 @@ def main(argv: Sequence[str] | None = None, environment: Mapping[str, str] = os.
     """Resolve, check, write, print, and return the exit code: 0 ready (or --warn), 1 problems, 2 wrong usage."""
     words = sys.argv[1:] if argv is None else list(argv)
     try:
-        arguments = _build_parser().parse_args(words)
+        return _run(_build_parser().parse_args(words), environment)
     except SystemExit as exit_error:  # argparse, after --help or a usage message
         code = exit_error.code if isinstance(exit_error.code, int) else 2
         return _write_empty(words) if code and "--warn" in words else code
-    try:
-        return _run(arguments, environment)
     except Exception as error:  # whatever it is, the ranks are not to wait for files for ever
-        if not arguments.warn:
+        if "--warn" not in words:
             raise
         print(f"railwright preflight warning: {type(error).__name__}: {error}", file=sys.stderr)
         return _write_empty(words)

@@ -1,8 +1,6 @@
 """Writes the found values for the libraries of the ranks (rails.env, nccl.conf, ucx.conf) and for programs
 (rails.json).
 
-Each file is written to another name and then renamed, so that no reader sees a part of it.
-
 rails.env has a line NAME='VALUE' for each found variable. kubelet reads it (env[].valueFrom.fileKeyRef), and stops at a
 line of another form. nccl.conf and ucx.conf also have the policy's variables and the author's, because ranks that ssh
 starts have no environment of the container. NCCL takes values of up to 1,023 bytes (NVIDIA/nccl src/misc/param.cc); UCX
@@ -10,13 +8,11 @@ cuts lines of 200 bytes in silence (openucx/ucx src/ucs/config/parser.c).
 """
 
 import json
-import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from railwright.preflight import checks, expected, resolution
-from railwright.preflight import host as hosts
 
 VERSION = 1  # of rails.json (docs/interface.md)
 RAILS_ENV, NCCL_CONF, UCX_CONF, RAILS_JSON = "rails.env", "nccl.conf", "ucx.conf", "rails.json"
@@ -114,29 +110,12 @@ def describe(
     variables: Mapping[str, str],
     problems: Sequence[checks.Problem],
 ) -> dict[str, Any]:
-    """Return the tree of rails.json, with the expected and the found values (docs/interface.md)."""
-    expectations = view.expectations
+    """Return the tree of rails.json (docs/interface.md)."""
     return {
         "version": VERSION,
-        "node": expectations.environment.get("NODE_NAME"),
+        "node": view.expectations.environment.get("NODE_NAME"),
         "ready": not any(problem.stated for problem in problems),
-        "expected": {
-            "transport": expectations.transport,
-            "rails": [rail._asdict() for rail in expectations.rails],
-            "gidIndex": expectations.stated_index,
-            "addressRange": str(expectations.address_range or "") or None,
-            "mtu": expectations.mtu or None,
-            "isolated": expectations.isolated,
-        },
         "rails": [_describe_rail(rail) for rail in rails],
-        "accelerators": [
-            {
-                "pci": accelerator.pci_path.rpartition("/")[2],
-                "numaNode": accelerator.numa_node,
-                "nearestRails": find_nearest(accelerator, rails),
-            }
-            for accelerator in hosts.read_accelerators(view.host)
-        ],
         "variables": dict(variables),
         "problems": [problem._asdict() for problem in problems],
     }
@@ -156,36 +135,15 @@ def _describe_rail(rail: resolution.ResolvedRail) -> dict[str, Any]:
         "interface": interface.name if interface else None,
         "mtu": interface.mtu if interface else None,
         "pci": (device.pci_address if device else "") or None,
-        "numaNode": device.numa_node if device else None,
     }
-
-
-def find_nearest(accelerator: hosts.Accelerator, rails: Sequence[resolution.ResolvedRail]) -> list[str]:
-    """Return the rails with the most PCI bridges in common, otherwise those of the same NUMA node."""
-    common = [
-        (rail.rail.name, os.path.commonpath([accelerator.pci_path, rail.device.pci_path]).count("/"))
-        for rail in rails
-        if rail.device and rail.device.pci_path
-    ]
-    most = max((count for _, count in common), default=0)
-    if most > _ROOT_COMPLEX:
-        nearest = [name for name, count in common if count == most]
-    else:
-        nodes = [(rail.rail.name, rail.device.numa_node) for rail in rails if rail.device]
-        nearest = [name for name, node in nodes if node is not None and node == accelerator.numa_node]
-    return list(dict.fromkeys(nearest))
-
-
-_ROOT_COMPLEX = "/sys/devices/pci0000:00".count("/")  # what more is in common is a bridge
 
 
 def write(folder: str, texts: Mapping[str, str]) -> None:
     """Write the files. Raises OSError."""
     for name, text in texts.items():
-        temporary = pathlib.Path(folder, f".{name}.new")
-        temporary.write_text(text, encoding="utf-8")
-        temporary.chmod(0o644)  # the ranks may run as other users
-        temporary.replace(pathlib.Path(folder, name))
+        path = pathlib.Path(folder, name)
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o644)  # the ranks may run as other users
 
 
 def format_json(tree: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Reads a host as a container sees it, below a root directory: RDMA devices, interfaces, accelerators.
+"""Reads a host as a container sees it, below a root directory: RDMA devices, interfaces, devices of claims.
 
 Needs no library and no privilege. A file that cannot be read counts as absent and is never an error: the kernel returns
 EINVAL for an empty GID entry, and a runtime may hide or replace any of these files. Lines in another format, as a
@@ -30,21 +30,12 @@ class Host:
         return self._root + path
 
     def read_text(self, path: str) -> str | None:
-        """Return a file's content, stripped; None if it cannot be read.
-
-        Without Python's file objects, because GID tables are thousands of files.
-        """
-        content = b""
+        """Return a file's content, stripped; None if it cannot be read."""
         try:
-            file = os.open(self.resolve(path), os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                while len(content) < _MOST_BYTES and (part := os.read(file, _MOST_BYTES)):  # /proc gives a page at once
-                    content += part
-            finally:
-                os.close(file)
+            with open(self.resolve(path), "rb") as file:  # noqa: PTH123 - GID tables are thousands of files
+                return file.read(_MOST_BYTES).decode(errors="replace").strip()
         except (OSError, ValueError):
             return None
-        return content.decode(errors="replace").strip()
 
     def read_lines(self, path: str) -> Iterator[str]:
         """Yield the lines of a file of any length, such as the routes of a node; none if it cannot be read."""
@@ -133,54 +124,36 @@ class Device(NamedTuple):
     ports: tuple[Port, ...]
     nodes: tuple[str, ...]
     visible: bool  # at least one of the nodes is in this container
-    pci_path: str = ""  # in /sys/devices, with the bridges above it; "" without a PCI function (rxe, siw)
-    numa_node: int | None = None
-
-    @property
-    def pci_address(self) -> str:
-        """The address of its PCI function, such as 0000:3b:00.2."""
-        return self.pci_path.rpartition("/")[2]
+    pci_address: str = ""  # of its PCI function, such as 0000:3b:00.2; "" without one (rxe, siw)
 
 
-def read_devices(host: Host, *, with_gids: bool = True) -> dict[str, Device]:
+def read_devices(host: Host) -> dict[str, Device]:
     """Return the RDMA devices in /sys by name, in natural order."""
     owners = {node: host.read_text(f"{_VERBS_CLASS}/{node}/ibdev") for node in host.list_names(_VERBS_CLASS)}
-    return {name: _read_device(host, name, owners, with_gids=with_gids) for name in host.list_names(_RDMA_CLASS)}
-
-
-def _read_device(host: Host, name: str, owners: Mapping[str, str | None], *, with_gids: bool) -> Device:
-    """Read one device; `owners` maps character devices to RDMA devices, as libibverbs matches them.
-
-    Devices without a PCI function (rxe, siw) can be matched only this way. If a runtime hides the device class, the
-    directory of the PCI function is used.
-    """
-    base = f"{_RDMA_CLASS}/{name}"
-    ports = tuple(
-        _read_port(host, f"{base}/ports/{port}", number, with_gids=with_gids)
-        for port, number in _list_numbered(host, f"{base}/ports")
-    )
-    nodes = tuple(node for node, owner in owners.items() if owner == name)
-    nodes = nodes or tuple(
-        node for node in host.list_names(f"{base}/device/infiniband_verbs") if owners.get(node) is None
-    )
-    visible = any(host.exists(f"{VERBS}/{node}") for node in nodes)
-    return Device(name, ports, nodes, visible, *_find_pci_function(host, f"{base}/device"))
-
-
-def _read_port(host: Host, base: str, number: int, *, with_gids: bool) -> Port:
-    state, link_layer, rate = (host.read_text(f"{base}/{name}") or "" for name in ("state", "link_layer", "rate"))
-    return Port(number, state, link_layer, rate, tuple(_read_gids(host, base)) if with_gids else ())
-
-
-def _find_pci_function(host: Host, link: str) -> tuple[str, int | None]:
-    """Return path and NUMA node of a device's PCI function; "" for a device without one."""
-    path = host.find_real_path(link)
-    if not _PCI_ADDRESS.fullmatch(path.rpartition("/")[2]):
-        return "", None
-    return path, parse_number(host.read_text(f"{path}/numa_node"))  # -1: the firmware does not say
+    return {name: _read_device(host, name, owners) for name in host.list_names(_RDMA_CLASS)}
 
 
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
+
+
+def _read_device(host: Host, name: str, owners: Mapping[str, str | None]) -> Device:
+    """Read one device; `owners` maps character devices to RDMA devices, as libibverbs matches them.
+
+    Devices without a PCI function (rxe, siw) can be matched only this way.
+    """
+    base = f"{_RDMA_CLASS}/{name}"
+    ports = tuple(
+        _read_port(host, f"{base}/ports/{port}", number) for port, number in _list_numbered(host, f"{base}/ports")
+    )
+    nodes = tuple(node for node, owner in owners.items() if owner == name)
+    visible = any(host.exists(f"{VERBS}/{node}") for node in nodes)
+    function = host.find_real_path(f"{base}/device").rpartition("/")[2]
+    return Device(name, ports, nodes, visible, function if _PCI_ADDRESS.fullmatch(function) else "")
+
+
+def _read_port(host: Host, base: str, number: int) -> Port:
+    state, link_layer, rate = (host.read_text(f"{base}/{name}") or "" for name in ("state", "link_layer", "rate"))
+    return Port(number, state, link_layer, rate, tuple(_read_gids(host, base)))
 
 
 def _list_numbered(host: Host, path: str) -> Iterator[tuple[str, int]]:
@@ -304,30 +277,6 @@ def _read_ipv6_addresses(host: Host) -> Iterator[tuple[str, ipaddress.IPv6Addres
             address = ipaddress.IPv6Address(bytes.fromhex(words[0]))
             if not (address.is_link_local or address.is_loopback):
                 yield words[-1], address
-
-
-# --- accelerators -----------------------------------------------------------------------------------------
-
-_PCI_DEVICES = "/sys/bus/pci/devices"
-# PCI classes: 3D controller (NVIDIA), display controller that is no VGA (AMD), processing accelerator (AMD, Intel)
-_ACCELERATORS = ("0x0302", "0x0380", "0x1200")
-
-
-class Accelerator(NamedTuple):
-    """An accelerator of the node, including those that this container may not use."""
-
-    pci_path: str
-    numa_node: int | None
-
-
-def read_accelerators(host: Host) -> tuple[Accelerator, ...]:
-    """Return the node's accelerators in the order of their PCI addresses."""
-    functions = [
-        Accelerator(*_find_pci_function(host, f"{_PCI_DEVICES}/{name}"))
-        for name in host.list_names(_PCI_DEVICES)
-        if (host.read_text(f"{_PCI_DEVICES}/{name}/class") or "").startswith(_ACCELERATORS)
-    ]
-    return tuple(accelerator for accelerator in functions if accelerator.pci_path)
 
 
 # --- devices of claims (Dynamic Resource Allocation) -------------------------------------------------------

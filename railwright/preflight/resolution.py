@@ -66,7 +66,7 @@ class ResolvedRail(NamedTuple):
 
 def read_view(host: hosts.Host, expectations: expected.Expected) -> View:
     """Read the container's devices, interfaces and claims."""
-    devices = hosts.read_devices(host, with_gids=bool(expectations.rule.gid_kinds))
+    devices = hosts.read_devices(host)
     return View(host, expectations, devices, hosts.read_network(host), hosts.read_claimed_devices(host))
 
 

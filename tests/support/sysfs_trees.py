@@ -71,7 +71,6 @@ class Node:
         gids: Sequence[tuple[str, str, str]] = (),
         *,
         pci: str = "",
-        numa: int = 0,
         state: str = "4: ACTIVE",
         link_layer: str = "Ethernet",
         rate: str = "400 Gb/sec (4X NDR)",
@@ -95,7 +94,6 @@ class Node:
         self.link(f"/sys/class/infiniband_verbs/uverbs{number}", f"{base}/infiniband_verbs/uverbs{number}")
         if pci:
             self.link(f"{base}/infiniband/{name}/device", base)
-            self.write(f"{base}/numa_node", str(numa))
         if visible:
             self.write(f"/dev/infiniband/uverbs{number}", "")
         return f"{base}/infiniband/{name}"
@@ -108,12 +106,6 @@ class Node:
         if address:
             self.write(f"{port}/gid_attrs/types/{index}", kind)
             self.write(f"{port}/gid_attrs/ndevs/{index}", interface)
-
-    def add_accelerator(self, pci: str, *, numa: int = 0, kind: str = "0x030200") -> None:
-        """Add a PCI function that is an accelerator, or another one by its class."""
-        for file, text in (("class", kind), ("numa_node", str(numa))):
-            self.write(f"/sys/devices/{pci}/{file}", text)
-        self.link(f"/sys/bus/pci/devices/{pci.rpartition('/')[2]}", f"/sys/devices/{pci}")
 
 
 def list_gids(*entries: tuple[str, str]) -> list[tuple[str, str, str]]:
@@ -136,7 +128,7 @@ def build_roce(root: pathlib.Path, rails: int = 4, *, offsets: Sequence[int] = (
         empty = [("", "", "")] * (offsets[rail] if offsets else 0)
         others = list_gids(("fe80::1", f"ens{rail}"), (f"{subnet}.101", f"ens{rail}"), (f"{subnet}.9", interface))
         gids = [*others, *empty, *list_gids((f"{subnet}.7", interface)), ("", "", "")]
-        node.add_device(f"mlx5_{rail}", gids, pci=name_function(rail), numa=rail // 2)
+        node.add_device(f"mlx5_{rail}", gids, pci=name_function(rail))
     node.add_device(f"mlx5_{rails}", list_gids(("fe80::2", "ens9")), pci=name_function(rails), visible=False)
     return node
 
@@ -148,12 +140,12 @@ def build_infiniband(root: pathlib.Path, rails: int = 8, *, visible: bool = True
     node.add_device("mlx5_0", pci=name_function(0), link_layer="InfiniBand", visible=False)
     for rail in range(rails):
         function = name_function(rail, function=1)
-        node.add_device(f"mlx5_{9 * rail + 2}", pci=function, link_layer="InfiniBand", numa=rail // 4, visible=visible)
+        node.add_device(f"mlx5_{9 * rail + 2}", pci=function, link_layer="InfiniBand", visible=visible)
         if interfaces:
             node.add_interface(f"net{rail + 1}", f"10.{rail + 10}.0.5/16", mtu=4092, pci=f"/sys/devices/{function}")
     return node
 
 
 def name_function(rail: int, *, function: int = 0) -> str:
-    """Return the path of a NIC's PCI function: below a switch of its own, with the accelerator of the rail."""
+    """Return the path of a NIC's PCI function: below a switch of its own."""
     return f"pci0000:{rail // 4:02x}/0000:{rail:02x}:01.0/0000:{0x10 + rail:02x}:00.{function}"

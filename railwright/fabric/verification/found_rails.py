@@ -1,4 +1,4 @@
-"""Reads rails.json, the rails that a pod's preflight expected and found (docs/interface.md 5.3)."""
+"""Reads rails.json, the rails that a pod's preflight found (docs/interface.md 5.3)."""
 
 import msgspec
 

@@ -44,10 +44,8 @@ def test_shared_mlx5_devices_are_found_by_the_interfaces_that_the_pod_has(tmp_pa
     )
 
 
-def test_rails_json_has_the_expected_and_the_found_rails(tmp_path):
-    node = sysfs_trees.build_roce(tmp_path, rails=2)
-    node.add_accelerator("pci0000:00/0000:00:01.0/0000:80:00.0")
-    node.add_accelerator("pci0000:80/0000:80:02.0/0000:81:00.0", numa=1)
+def test_rails_json_has_the_found_rails(tmp_path):
+    sysfs_trees.build_roce(tmp_path, rails=2)
     options = ("--gid-index=7", "--address-range=192.168.0.0/16", "--mtu=4200", "--isolated")
     rails = build_rail_options(2, "rail{0},resource=nvidia.com/mlx5_{0},interface=net{1}")
     found = run(tmp_path, ROCE, *rails, *options, environment={"NODE_NAME": "node-a"}).found
@@ -55,17 +53,6 @@ def test_rails_json_has_the_expected_and_the_found_rails(tmp_path):
         "version": 1,
         "node": "node-a",
         "ready": True,
-        "expected": {
-            "transport": "roce",
-            "rails": [
-                {"name": f"rail{k}", "device": "", "interface": f"net{k + 1}", "resource": f"nvidia.com/mlx5_{k}"}
-                for k in range(2)
-            ],
-            "gidIndex": 7,
-            "addressRange": "192.168.0.0/16",
-            "mtu": 4200,
-            "isolated": True,
-        },
         "rails": [
             {
                 "name": f"rail{k}",
@@ -79,31 +66,14 @@ def test_rails_json_has_the_expected_and_the_found_rails(tmp_path):
                 "interface": f"net{k + 1}",
                 "mtu": 9000,
                 "pci": f"0000:1{k}:00.0",
-                "numaNode": 0,
             }
             for k in range(2)
-        ],
-        "accelerators": [
-            {"pci": "0000:80:00.0", "numaNode": 0, "nearestRails": ["rail0"]},  # below the switch of rail 0
-            {"pci": "0000:81:00.0", "numaNode": 1, "nearestRails": []},
         ],
         "variables": {},
         "problems": [],
     }
     assert found["variables"]["MC_ENABLE_DEST_DEVICE_AFFINITY"] == "1"
     assert found["variables"]["NVSHMEM_IB_ADDR_RANGE"] == "192.168.0.0/16"
-
-
-def test_accelerators_without_a_common_switch_have_the_rails_of_their_numa_node(tmp_path):
-    node = sysfs_trees.build_roce(tmp_path)
-    node.add_accelerator("pci0000:80/0000:80:02.0/0000:81:00.0", numa=1, kind="0x120000")
-    node.add_accelerator("pci0000:80/0000:80:03.0/0000:82:00.0", numa=1, kind="0x038000")
-    node.add_accelerator("pci0000:80/0000:80:04.0/0000:83:00.0", kind="0x030000")  # a BMC's display
-    found = run(tmp_path, ROCE, *build_rail_options(4)).found
-    assert {one["pci"]: one["nearestRails"] for one in found["accelerators"]} == {
-        "0000:81:00.0": ["rail2", "rail3"],
-        "0000:82:00.0": ["rail2", "rail3"],
-    }
 
 
 def test_rails_with_different_indexes_get_no_index_and_a_warning(tmp_path):
@@ -207,8 +177,7 @@ def test_functions_are_those_that_the_device_plugin_names_for_the_resource(tmp_p
 
 
 def test_a_rail_has_all_functions_of_its_resource(tmp_path):
-    node = sysfs_trees.build_infiniband(tmp_path, rails=4, interfaces=False)
-    node.add_accelerator("pci0000:80/0000:80:02.0/0000:81:00.0")
+    sysfs_trees.build_infiniband(tmp_path, rails=4, interfaces=False)
     environment = {"PCIDEVICE_X_Y_A": "0000:10:00.1,0000:11:00.1", "PCIDEVICE_X_Y_B": "0000:12:00.1,0000:13:00.1"}
     rails = [f"--rail=rail{k},resource=x.y/{name}" for k, name in enumerate("ab")]
     result = run(tmp_path, INFINIBAND, *rails, environment=environment)
@@ -221,8 +190,6 @@ def test_a_rail_has_all_functions_of_its_resource(tmp_path):
         "MORI_RDMA_DEVICES": "mlx5_2,mlx5_11,mlx5_20,mlx5_29",
     }
     assert result.line.startswith("2 rails ready: rail0 mlx5_2 400 Gb/sec (4X NDR), rail0 mlx5_11 ")
-    (accelerator,) = result.found["accelerators"]
-    assert accelerator["nearestRails"] == ["rail0", "rail1"]
     interfaces = build_rail_options(2, "rail{0},resource=x.y/r{0},interface=net{1}")
     environment = {f"PCIDEVICE_X_Y_R{k}": f"0000:1{k}:00.1,0000:1{k + 2}:00.1" for k in range(2)}
     (tmp_path / "second").mkdir()

@@ -51,9 +51,6 @@ _FILES = {
         {"requests": [{"name": "rail0", "devices": [{"attributes": {"dra.net/rdmaDevice": {"string": "mlx5_0"}}}]}]}
     ),
     f"{_SYS}/device": "/sys/devices/pci0000:00/0000:00:01.0/0000:3b:00.0",
-    "/sys/devices/pci0000:00/0000:00:01.0/0000:3b:00.0/numa_node": "0",
-    "/sys/bus/pci/devices/0000:3c:00.0/class": "0x030200",
-    "/sys/bus/pci/devices/0000:3c:00.0": "/sys/devices/pci0000:00/0000:00:01.0/0000:3c:00.0",
 }
 
 _ODD = {  # no kernel writes so
