@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 from aiohttp import hdrs, web
 
-from extender import access, decider, decoding, explanations, kube_scheduler, volcano
+from extender import access, decider, decoding, explanations, kube_scheduler, volcano, volcano_wire
 from railwright.fabric import names
 from railwright.fabric.overview import gang_assessment
 from railwright.serving import application, metrics
 
-_MAX_BODY = 256 << 20  # bytes: Volcano's prioritize has every node with every task; 5,000 make tens of MiB
+_MAX_BODY = 256 << 20  # bytes: Volcano's prioritize has every node with every task, of which only names are kept
 _MAX_KUBE_BODY = 8 << 20  # bytes: a pod and 20,000 names of nodes
 _MAX_VOLCANO_BODY = 16 << 20  # bytes: a task, and for predicate one node with its pods
 _KUBE_SCHEDULER_FIX = "set nodeCacheCapable: true for this extender"
@@ -50,7 +50,12 @@ def build_volcano_application(deciding: decider.Decider, counters: metrics.Metri
 
 
 def _build_rules(counters: metrics.Metrics | None) -> application.Rules:
-    return application.Rules(max_body=_MAX_BODY, counters=counters, malformed=(decoding.MalformedError,))
+    return application.Rules(
+        max_body=_MAX_BODY,
+        counters=counters,
+        malformed=(decoding.MalformedError,),
+        body_types=dict.fromkeys(("/volcano/prioritize", "/volcano/{scope}/prioritize"), volcano_wire.PrioritizeBody),
+    )
 
 
 def _build_handler(
@@ -76,11 +81,8 @@ def _list_volcano_routes(deciding: decider.Decider) -> Sequence[web.RouteDef]:
     """Return the routes of Volcano. Each of its instances has its own scope (docs/interface.md 4.3)."""
     answers = volcano.Volcano(deciding)
 
-    async def prioritize(request: web.Request) -> web.Response:  # its body has every node: tens of megabytes
-        return application.reply(await answers.prioritize(request[application.BODY]))
-
     handlers = {
-        "prioritize": prioritize,
+        "prioritize": _build_handler(answers.prioritize, _MAX_VOLCANO_BODY),
         "predicate": _build_handler(answers.predicate, _MAX_VOLCANO_BODY),
         "allocate": _build_handler(answers.allocate, _MAX_VOLCANO_BODY, has_scope=True),
         "deallocate": _build_handler(answers.deallocate, _MAX_VOLCANO_BODY),  # a uid is assumed once, in any scope

@@ -13,7 +13,7 @@ from railwright.fabric import scheduling_views
 
 MAX_NODES = 20_000  # in one request; Kubernetes is tested with 5,000 (kubernetes.io, considerations for large clusters)
 MAX_NAME = 253  # characters of a name or UID (k8s.io/apimachinery/pkg/util/validation, DNS1123SubdomainMaxLength)
-_MAX_OBJECT = 3 << 20  # bytes; the API server accepts no larger request (k8s.io/apiserver, MaxRequestBodyBytes)
+MAX_OBJECT = 3 << 20  # bytes; the API server accepts no larger request (k8s.io/apiserver, MaxRequestBodyBytes)
 _MAX_VALUES = 100_000  # in an object, as sent
 _SEPARATORS = (b",", b"{", b"[")  # JSON has at least one for each value, except the first
 _MAX_ANNOTATIONS = 256 << 10  # bytes (k8s.io/apimachinery/pkg/api/validation, TotalAnnotationSizeLimitB)
@@ -37,9 +37,9 @@ def decode_body(decode: Callable[[Buffer], T], body: Buffer) -> T:
 def decode_object(decode: Callable[[Buffer], T], raw: msgspec.Raw, title: str) -> T:
     """Decode an object of a body. Raises MalformedError, also if it is larger than the API server's objects."""
     text = bytes(raw)
-    if len(text) > _MAX_OBJECT:
+    if len(text) > MAX_OBJECT:
         raise MalformedError(
-            f"{title} has {len(text)} bytes: the API server stores no object of more than {_MAX_OBJECT}"
+            f"{title} has {len(text)} bytes: the API server stores no object of more than {MAX_OBJECT}"
         )
     if len(text) > _MAX_VALUES:  # otherwise it has fewer values than bytes
         check_count(title, sum(map(text.count, _SEPARATORS)), _MAX_VALUES, "values")

@@ -3,8 +3,6 @@
 Volcano announces what it places by allocate, deallocate and session-close. A later prioritize or predicate for such a
 pod shows that its gang was not bound (`forget_retried`). Each of its instances has its own scope (docs/interface.md
 4.3).
-
-While prioritize reads the nodes, other requests are answered. The decision is made at once.
 """
 
 from collections.abc import Sequence
@@ -26,9 +24,9 @@ class Volcano:
     def __init__(self, deciding: decider.Decider) -> None:
         self._decider = deciding
 
-    async def prioritize(self, body: volcano_wire.Body) -> bytes:
+    def prioritize(self, body: volcano_wire.PrioritizeBody) -> bytes:
         """POST /volcano/prioritize: scores of 0..100 times 10, because Volcano adds the raw scores of its plugins."""
-        task, nodes = await volcano_wire.read_prioritize(body)
+        task, nodes = body.read()
         request = self._build_request(task, nodes)
         if request is None:
             return volcano_wire.encode_priorities(dict.fromkeys(nodes, 0.0))

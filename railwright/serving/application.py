@@ -9,8 +9,8 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Iterable
-from typing import cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 import msgspec
 from aiohttp import hdrs, typedefs, web
@@ -19,7 +19,7 @@ from railwright.serving import metrics
 
 _LOG = logging.getLogger(__name__)
 JSON = "application/json"
-BODY = web.RequestKey("body", bytes)
+BODY = web.RequestKey[Any]("body", object)  # bytes, or of the type in `Rules.body_types`
 OUTCOME = web.ResponseKey("outcome", str)
 """Label of a response in the request counter; without it the status decides."""
 
@@ -40,6 +40,16 @@ class HttpError(Exception):
         self.response.headers.update({name.replace("_", "-"): value for name, value in headers.items()})
 
 
+class Body(Protocol):
+    """A body, which is extended by each part that arrives."""
+
+    def __len__(self) -> int:
+        """Return the number of bytes that it keeps."""
+
+    def extend(self, part: bytes, /) -> None:
+        """Add the next part."""
+
+
 class Rules(msgspec.Struct, kw_only=True):
     """The limits of an application, its metrics, and what is in progress. Sizes are bytes.
 
@@ -49,14 +59,15 @@ class Rules(msgspec.Struct, kw_only=True):
 
     max_body: int
     counters: metrics.Metrics | None = None  # None: nothing is counted
-    malformed: tuple[type[Exception], ...] = ()  # raised by handlers for a body of the caller's making: 400
+    malformed: tuple[type[Exception], ...] = ()  # raised by handlers and bodies for what a caller has written: 400
+    body_types: Mapping[str, Callable[[], Body]] = {}  # of paths whose bodies are read while they arrive
     client_names: frozenset[str] | None = None  # of clients' certificates, empty for any. None: none is needed
     public: frozenset[str] = frozenset()  # paths for which no client needs a certificate
     body_seconds: float = 20.0  # for a body to arrive
     request_seconds: float = 30.0  # until the answer is sent; API servers wait 30 s at most
     closing: bool = False  # every response asks its client to reconnect, to another replica
     in_flight: int = 0  # requests
-    bodies: int = 0  # bytes of bodies, from their arrival until the handler ends
+    bodies: int = 0  # bytes that bodies keep, from their arrival until the handler ends
     connections: list[tuple[str, socket.socket]] = []  # each with the address of its client
 
 
@@ -96,8 +107,8 @@ async def answer(request: web.Request, handler: typedefs.Handler) -> web.StreamR
 
     A client that does not read the response is disconnected.
     """
-    rules, body, outcome = request.app[RULES], bytearray(), "cancelled"  # by the caller, whose own time is over
-    path = get_path(request)
+    rules, path, outcome = request.app[RULES], get_path(request), "cancelled"  # by the caller, whose own time is over
+    body = rules.body_types.get(path, bytearray)()
     rules.in_flight += 1
     try:
         async with asyncio.timeout(rules.request_seconds):
@@ -145,13 +156,13 @@ def _check(request: web.Request, rules: Rules, path: str) -> None:
 
 
 async def _run(
-    request: web.Request, handler: typedefs.Handler, rules: Rules, path: str, body: bytearray
+    request: web.Request, handler: typedefs.Handler, rules: Rules, path: str, body: Body
 ) -> web.StreamResponse:
     """Return the response of the handler, after the body has arrived. Raises HttpError for any error."""
     _check(request, rules, path)
     if request.method == hdrs.METH_POST:
         await _receive(body, request, rules)
-    request[BODY] = cast("bytes", body)  # nobody changes it, or asks for its class
+    request[BODY] = body
     start = time.perf_counter()
     try:
         return await handler(request)
@@ -168,7 +179,7 @@ async def _run(
             rules.counters.get_duration(path).observe(time.perf_counter() - start)
 
 
-async def _receive(body: bytearray, request: web.Request, rules: Rules) -> None:
+async def _receive(body: Body, request: web.Request, rules: Rules) -> None:
     """Read the body, and count it. Raises HttpError if its type is wrong, or if it is too large, late or one too many.
 
     Unlike `request.read`, this copies it only once, and the request keeps no copy. Received bytes count, not the
@@ -179,18 +190,24 @@ async def _receive(body: bytearray, request: web.Request, rules: Rules) -> None:
         raise HttpError(415, f"expected Content-Type: {JSON}")
     if headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
         raise HttpError(415, "compressed bodies are not accepted: send the body without Content-Encoding")
-    size = request.content_length or 0
+    size, received = request.content_length or 0, 0
     try:
         # most bodies are there as a whole, and need no deadline
         async with contextlib.nullcontext() if request.content.is_eof() else asyncio.timeout(rules.body_seconds):
             while size <= rules.max_body and (chunk := await request.content.readany()):
-                body += chunk
-                rules.bodies += len(chunk)
-                size = max(size, len(body))
+                kept = len(body)
+                try:
+                    body.extend(chunk)
+                finally:
+                    rules.bodies += len(body) - kept
+                received += len(chunk)
+                size = max(size, received)
                 if len(body) > _SMALL_BODY and rules.bodies > rules.max_body + _OTHER_BODIES:
                     raise HttpError(429, "too many large bodies arrive at once; try again in 1 s", Retry_After="1")
     except TimeoutError:
         raise HttpError(408, f"the body did not arrive within {rules.body_seconds:g} s") from None
+    except rules.malformed as error:
+        raise HttpError(400, str(error), "malformed") from None
     except web.RequestPayloadError as error:
         raise HttpError(400, f"the body does not match its headers: {error}") from None
     if size > rules.max_body:

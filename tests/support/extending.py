@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import admitting
-import coroutines
 import msgspec
 import placing
 from aiohttp import web
 
-from extender import access, app, decider, explanations, gang_tracker, kube_scheduler, volcano
+from extender import access, app, decider, explanations, gang_tracker, kube_scheduler, volcano, volcano_wire
 from extender import state as states
 from railwright.cluster import events
 from railwright.fabric import node_views, views
@@ -21,6 +20,7 @@ from railwright.fabric.workloads import volcano as volcano_workloads
 
 # A task of Volcano and a node, as captured: the request of a predicate.
 PREDICATE: dict[str, Any] = json.loads((admitting.WIRE / "volcano.json").read_bytes())
+_PART = 256_000  # bytes that arrive together
 ALLOCATED, PIPELINED = 2, 4  # status of a Volcano task
 SOFT_SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
 PREFERRING = {"topologySpreadConstraints": [SOFT_SPREAD]}  # filter leaves all feasible nodes to pods with preferences
@@ -52,8 +52,17 @@ class Extender:
 
     def find(self, verb: str):
         """Return the handler of a verb; those of Volcano begin with volcano_."""
+        if verb == "volcano_prioritize":
+            return self.prioritize
         is_volcano = verb.startswith("volcano_")
         return getattr(self.volcano if is_volcano else self.kube, verb.removeprefix("volcano_"))
+
+    def prioritize(self, body: bytes) -> bytes:
+        """Answer Volcano's prioritize, whose body is read while it arrives."""
+        received = volcano_wire.PrioritizeBody()
+        for start in range(0, len(body), _PART):
+            received.extend(body[start : start + _PART])
+        return self.volcano.prioritize(received)
 
 
 class Site:
@@ -88,8 +97,7 @@ class Site:
 
     def ask_kube(self, verb: str, body: object) -> Any:
         """Return the answer to a request of kube-scheduler."""
-        reply = getattr(self.verbs.kube, verb)(json.dumps(body).encode())
-        return json.loads(reply if isinstance(reply, bytes) else coroutines.complete(reply))
+        return json.loads(getattr(self.verbs.kube, verb)(json.dumps(body).encode()))
 
     def filter(self, pod: views.Pod, names: Sequence[str] | None = None, **spec: Any) -> list[str]:
         """Return the nodes that filter returns; all nodes are candidates by default."""
@@ -105,8 +113,7 @@ class Site:
     def ask_volcano(self, verb: str, body: object, scope: str = "") -> dict[str, Any]:
         """Return the answer to a request of Volcano."""
         arguments = (scope,) if verb in ("allocate", "close_session") else ()
-        reply = self.verbs.find(f"volcano_{verb}")(json.dumps(body).encode(), *arguments)
-        return json.loads(reply if isinstance(reply, bytes) else coroutines.complete(reply))
+        return json.loads(self.verbs.find(f"volcano_{verb}")(json.dumps(body).encode(), *arguments))
 
     def allocate(self, pod: views.Pod, on: str, scope: str = "", **fields: Any) -> str:
         """Announce a pod as Volcano does. Return the message of a rejection, or ""."""

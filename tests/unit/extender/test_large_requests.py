@@ -1,8 +1,7 @@
-"""Large requests of Volcano are read in slices, with the same result as in one read."""
+"""Large requests of Volcano are searched while they arrive, with the same result as those that are decoded."""
 
 import json
 
-import coroutines
 import extending
 import pytest
 
@@ -12,8 +11,12 @@ PRIORITIZE = extending.build_prioritize("gpu-0")
 TASK = json.dumps(PRIORITIZE["task"], separators=(",", ":"))
 
 
-def read(body: bytes) -> tuple[volcano_wire.Task, list[str]]:
-    return coroutines.complete(volcano_wire.read_prioritize(body))
+def read(body: bytes, size: int = 256_000) -> tuple[volcano_wire.Task, list[str]]:
+    """Return the result of a body that arrives in parts of this size."""
+    received = volcano_wire.PrioritizeBody()
+    for start in range(0, len(body), size):
+        received.extend(body[start : start + size])
+    return received.read()
 
 
 def build_large(nodes: int, size: int) -> tuple[bytes, list[str]]:
@@ -28,13 +31,22 @@ def build_large(nodes: int, size: int) -> tuple[bytes, list[str]]:
     return f'{{"task":{TASK},"nodes":[{listed}]}}'.encode(), names
 
 
-@pytest.mark.parametrize(("nodes", "size"), [(300, 30_000), (3, 3 << 20), (2000, 2000)])
-def test_reading_a_large_request_in_slices_gives_the_same_result(nodes, size):
+@pytest.mark.parametrize("part", [7, 1000, 256_000, 1 << 30])
+@pytest.mark.parametrize(("nodes", "size"), [(40, 500), (300, 3000), (2, 300_000)])
+def test_searching_a_large_request_finds_the_nodes_in_any_parts(nodes, size, part):
     body, names = build_large(nodes, size)
-    task, nodes_read = read(body)
+    task, nodes_read = read(body, part)
     assert nodes_read == names
     assert task.uid == PRIORITIZE["task"]["UID"]
-    assert read(bytearray(body))[1] == names, "as it is received"
+
+
+def test_a_large_request_keeps_the_names_only():
+    body, names = build_large(300, 30_000)
+    received = volcano_wire.PrioritizeBody()
+    for start in range(0, len(body), 50_000):
+        received.extend(body[start : start + 50_000])
+        assert len(received) < 200_000
+    assert received.read()[1] == names
 
 
 def build_numbered() -> bytes:
@@ -49,14 +61,21 @@ def test_the_nodes_of_a_large_request_are_counted(most, monkeypatch):
         read(build_numbered())
 
 
-@pytest.mark.parametrize("damage", ["", "]", "}", '{"Name":"x"}', "]}}", '],"more":[{"Name":"x"}]}'])
-def test_a_large_request_with_a_damaged_end_is_refused(damage):
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        (b'"task":', b'"work":', "task is missing"),
+        (b',"nodes":[', b',"nodes": [', "nodes right after task"),
+        (b'{"Name":"', b'{ "Name":"', "no node begins with Name and Node"),
+        (b'","Node":', b'","Knot":', "no node begins with Name and Node"),
+        (b'"Name":"n3"', b'"Name":"n\xff"', "not the expected JSON"),
+        (TASK.encode(), TASK.encode()[1:], "not the expected JSON"),
+    ],
+)
+def test_a_large_request_of_another_form_is_refused(before, after, reason):
     body, _ = build_large(300, 30_000)
-    if damage == '],"more":[{"Name":"x"}]}':
-        assert len(read(body[:-2] + damage.encode())[1]) == 300
-        return
-    with pytest.raises(decoding.MalformedError):
-        read(body[:-2] + damage.encode())
+    with pytest.raises(decoding.MalformedError, match=reason):
+        read(body.replace(before, after))
 
 
 def test_requests_of_kube_scheduler_are_limited_by_names():

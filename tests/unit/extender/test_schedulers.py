@@ -4,7 +4,6 @@ import itertools
 import json
 from collections import Counter
 
-import coroutines
 import devices
 import extending
 import msgspec
@@ -160,12 +159,8 @@ def test_integers_keep_the_order_of_scores_and_their_proportion(scores):
     ],
 )
 def test_a_malformed_body_is_refused_with_its_reason(handlers, verb, given, reason):
-    def answer(*arguments):
-        reply = handlers.verbs.find(verb)(*arguments)
-        return reply if isinstance(reply, bytes) else coroutines.complete(reply)
-
     with pytest.raises(decoding.MalformedError, match=reason):
-        answer(given, *([""] if verb in ("volcano_allocate", "volcano_close_session") else []))
+        handlers.verbs.find(verb)(given, *([""] if verb in ("volcano_allocate", "volcano_close_session") else []))
 
 
 def test_a_pod_is_explained_with_its_numbers():
@@ -281,7 +276,7 @@ def test_a_trial_eviction_keeps_a_running_pod_where_it_is(handlers):
 
 def test_many_dry_runs_leave_no_assumed_pods(handlers):
     event, scored = extending.build_event("gpu-5"), extending.build_prioritize("gpu-0", "gpu-6")
-    before = coroutines.complete(handlers.verbs.find("volcano_prioritize")(raw(scored)))
+    before = handlers.verbs.prioritize(raw(scored))
     for i in range(300):
         event["task"] |= {"UID": f"uid-{i % 7}", "NodeName": f"gpu-{i % 5}", "Status": 2 if i % 3 else 4}
         handlers.verbs.volcano.allocate(raw(event), ("", "east")[i % 2])
@@ -290,7 +285,7 @@ def test_many_dry_runs_leave_no_assumed_pods(handlers):
         handlers.verbs.volcano.deallocate(raw(event))
         handlers.verbs.volcano.deallocate(raw(event))
     assert len(handlers.state.assumed) == 0
-    assert coroutines.complete(handlers.verbs.find("volcano_prioritize")(raw(scored))) == before
+    assert handlers.verbs.prioritize(raw(scored)) == before
 
 
 def test_a_rail_without_a_resource_is_counted_by_that_of_its_network():
