@@ -48,8 +48,6 @@ async def leaves(plane, module_nodes, device_classes):
     trees = (
         kueue.topology("leaves", manifests.SPINE, LEAF, kueue.HOSTNAME),
         kueue.flavor("placed", NODES, "leaves"),
-        kueue.topology("hosts", kueue.HOSTNAME),
-        kueue.flavor("hosts", NODES, "hosts"),
         kueue.flavor("plain", NODES),
     )
     for tree in trees:
@@ -63,13 +61,11 @@ async def leaves(plane, module_nodes, device_classes):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def make_queue(plane, namespace, leaves, installed):
-    """Yield `await make_queue(["plain"], quota)`: create the queue `q` with groups of these flavors and quotas."""
+    """Yield `await make_queue(["plain"], quota)`: create the queue `q` with these flavors and quotas."""
     name = f"q-{namespace}"
 
-    async def make(flavors, quota=PLENTY, *more):
-        groups = [kueue.group(flavors, quota), *(kueue.group(*pair) for pair in more)]
-        tree = kueue.cluster_queue(name, *groups)
-        await kueue.make_queue(plane.api, namespace, "q", tree, cluster_queue=name)
+    async def make(flavors, quota=PLENTY):
+        await kueue.make_queue(plane.api, namespace, name, kueue.group(flavors, quota))
 
     yield make
     await plane.remove_pods(namespace)
@@ -310,24 +306,3 @@ async def test_kueue_places_a_gang_by_the_topology_that_is_written(plane, namesp
 
 
 KEYS = ("required", "preferred", "podSetGroupName", "podSetSliceRequiredTopology", "podSetSliceSize")
-
-
-UNFIT = {  # why Kueue does not admit a Job that asks for a level, and the groups of its queue
-    'Flavor "plain" does not support TopologyAwareScheduling': (["placed"], DEVICES, (["plain"], {"cpu": 64})),
-    "does not contain the requested level": (["hosts"], PLENTY),
-}
-
-
-@pytest.mark.parametrize("message", UNFIT)
-async def test_kueue_admits_no_job_that_asks_for_a_level_which_its_queue_lacks(plane, namespace, make_queue, message):
-    """So a fabric that requests a level needs queues that have it; admission does not read the queues."""
-    await make_queue(*UNFIT[message])
-    admitted = {}
-    for name, fabric in (("asks", "ib"), ("free", "free")):
-        tree = build_job(name, 2, fabric=fabric)
-        container = tree["spec"]["template"]["spec"]["containers"][0]
-        container["resources"]["requests"] = {**container["resources"]["limits"], "cpu": "1"}
-        admitted[name] = await plane.api.create(tree, namespace=namespace)
-    await kueue.wait_refused(plane.api, namespace, "asks", message)
-    # as it was created: Kueue adds an annotation of its own to the template of a job that it starts
-    assert list_topology(admitted["free"]["spec"]["template"]) == {}

@@ -2,22 +2,9 @@
 
 import pages
 import yaml
-from plane.site import BASE, NAMESPACE
+from plane.site import BASE
 
 from railwright.fabric import names, version
-
-
-async def test_with_cert_manager_nothing_of_the_rotator_is_left(plane):
-    rendered = list(
-        yaml.safe_load_all(await plane.kubectl("kustomize", str(BASE.parent / "overlays" / "cert-manager")))
-    )
-    left = {(tree["kind"], tree["metadata"]["name"]) for tree in rendered}
-    assert not {(kind, name) for kind, name in left if kind == "Secret" or name == "railwright-certs"}
-    assert {("Deployment", "railwright-webhook"), ("Certificate", "railwright-webhook")} <= left
-    for tree in rendered:
-        if tree["kind"].endswith("WebhookConfiguration"):
-            source = tree["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
-            assert source == f"{NAMESPACE}/railwright-webhook"
 
 
 async def test_the_documented_folder_renders_to_the_base(plane, tmp_path):

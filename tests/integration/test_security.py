@@ -32,7 +32,7 @@ def pod(label: str, *, context: dict | None = None) -> dict:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def namespaces(plane):
     """Yield a namespace for each level."""
-    made = {level: f"level-{level}-{uuid.uuid4().hex[:6]}" for level in ("privileged", "baseline", "restricted")}
+    made = {level: f"level-{level}-{uuid.uuid4().hex[:6]}" for level in ("baseline", "restricted")}
     for level, name in made.items():
         await plane.make_namespace(name, {LEVEL: level})
     yield made
@@ -69,15 +69,6 @@ async def test_injected_pods_pass_the_pod_security_level_of_the_namespace(plane,
     ):
         with pytest.raises(api.ApiError, match="violates PodSecurity"):
             await plane.api.create(pod("", context={**context, **forbidden}), namespace=levels[level], dry_run=True)
-
-
-async def test_without_restrictions_all_capabilities_and_mounts_are_added(plane, levels):
-    created = await plane.api.create(pod("all"), namespace=levels["privileged"], dry_run=True)
-    context = created["spec"]["containers"][0]["securityContext"]
-    assert (context["capabilities"]["add"], context["privileged"]) == (["IPC_LOCK", "NET_BIND_SERVICE"], True)
-    assert [volume["hostPath"]["path"] for volume in created["spec"]["volumes"] if "hostPath" in volume] == [
-        "/dev/infiniband"
-    ]
 
 
 @pytest.mark.parametrize("level", ["baseline", "restricted"])

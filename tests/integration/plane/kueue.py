@@ -57,24 +57,18 @@ def group(flavors: Sequence[str], quota: Mapping[str, int]) -> dict[str, Any]:
     return {"coveredResources": [*quota], "flavors": [{"name": name, "resources": resources} for name in flavors]}
 
 
-def cluster_queue(name: str, *groups: Mapping[str, Any]) -> api.Object:
-    """Return a ClusterQueue for all namespaces."""
-    return build("ClusterQueue", name, namespaceSelector={}, resourceGroups=list(groups))
-
-
-async def make_queue(client: api.Api, namespace: str, name: str, *objects: api.Object, cluster_queue: str = "") -> None:
-    """Create these objects, and a LocalQueue for the ClusterQueue of its name or `cluster_queue`; wait until active."""
-    for tree in objects:
-        await client.create(tree)
-    await client.create(build("LocalQueue", name, clusterQueue=cluster_queue or name), namespace=namespace)
+async def make_queue(client: api.Api, namespace: str, name: str, resources: Mapping[str, Any]) -> None:
+    """Create a ClusterQueue of this name with a group of resources, and its LocalQueue `q`; wait until it is active."""
+    await client.create(build("ClusterQueue", name, namespaceSelector={}, resourceGroups=[resources]))
+    await client.create(build("LocalQueue", "q", clusterQueue=name), namespace=namespace)
 
     async def is_active() -> bool:
-        queue = await client.get("LocalQueue", name, namespace)
+        queue = await client.get("LocalQueue", "q", namespace)
         states = {entry["type"]: entry["status"] for entry in queue.get("status", {}).get("conditions", ())}
         assert states.get("Active") == "True", json.dumps(queue.get("status"))
         return True
 
-    await waiting.wait(is_active, describe=f"LocalQueue {name} to be active")
+    await waiting.wait(is_active, describe=f"the LocalQueue of {name} to be active")
 
 
 async def wait_workload(client: api.Api, namespace: str, job: str, **conditions: str) -> api.Object:
@@ -92,13 +86,13 @@ async def wait_workload(client: api.Api, namespace: str, job: str, **conditions:
     return await waiting.wait(find, describe=f"the Workload of {job} to be {conditions}")
 
 
-async def wait_refused(client: api.Api, namespace: str, job: str, *parts: str) -> None:
-    """Wait until Kueue reports that it does not admit a job, in a message with all these parts."""
+async def wait_refused(client: api.Api, namespace: str, job: str, part: str) -> None:
+    """Wait until Kueue reports that it does not admit a job, in a message with this part."""
 
     async def is_refused() -> bool:
         tree = await wait_workload(client, namespace, job, QuotaReserved="False")
         messages = [entry["message"] for entry in tree["status"]["conditions"] if entry["type"] == "QuotaReserved"]
-        assert all(part in messages[0] for part in parts), messages
+        assert part in messages[0], messages
         return True
 
     await waiting.wait(is_refused, describe=f"Kueue to refuse {job}")

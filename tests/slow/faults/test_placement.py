@@ -75,28 +75,3 @@ async def test_50_a_gang_that_loses_a_node_is_completed_in_its_leaf(plane, kube,
 
     gang = await waiting.wait(is_complete_again, seconds=60, describe="the gang to be whole again")
     assert set(gangs.list_leaves(gang)) == {"peers"}, gangs.list_leaves(gang)
-
-
-async def test_51_each_of_two_schedulers_counts_its_own_pods(plane, kube, nodes, namespace):
-    """The documentation requires one scheduler for each pool of nodes. The extender refuses neither a node."""
-    await gangs.make_leaves(nodes, a=4, b=4)
-    seen = {}
-
-    async def act_meanwhile(request):
-        if request.path == "/volcano/allocate" and kube.proxy.counts[request.path] == before + 3:
-            seen["announced"] = await sites.metric(kube.extender, "railwright_assumed_pods")
-            for index in range(3):  # one after the other: only the watch shows us what kube-scheduler binds
-                node = await gangs.place(plane.api, namespace, f"single-{index}", gpus=0)
-                await gangs.wait_until_taken(kube, node)
-            seen["refused"] = await gangs.list_refusals(kube, [node])
-
-    before = kube.proxy.counts["/volcano/allocate"]
-    kube.proxy.hook = act_meanwhile
-    await plane.api.create(gangs.volcano_job("gang", 4, gpus=0), namespace=namespace)
-    gang = await gangs.wait_bound(plane.api, namespace, 4, f"{gangs.VOLCANO_JOB}=gang")
-    kube.proxy.hook = None
-    assert seen["announced"] == 2, "two of the gang were to be announced and not bound"
-    assert seen["refused"] == {}
-    singles = [await gangs.wait_for_node(plane.api, namespace, f"single-{index}") for index in range(3)]
-    for own in (singles, [*map(gangs.get_node, gang)]):
-        assert len(set(own)) == len(own), "each scheduler counts what it has given itself"
