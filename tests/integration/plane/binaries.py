@@ -1,9 +1,7 @@
 """Finds the control plane's programs, or builds them once into a cache from Go modules pinned by go.sum.
 
-The environment variable
-RAILWRIGHT_CONTROL_PLANE chooses the release: `newest` (the default), `oldest` or `oldest-without-claims`. A program in
-the folder KUBEBUILDER_ASSETS, or on PATH, is used where its minor version is that of the release. Standard library
-only, because `build.py` runs it before anything is proven to be installed.
+The environment variable RAILWRIGHT_CONTROL_PLANE chooses the release: `newest` (the default), `oldest` or
+`oldest-without-claims`. Standard library only, because `build.py` runs it before anything is proven to be installed.
 """
 
 import contextlib
@@ -173,10 +171,6 @@ def list_steps(names: Collection[str] = PROGRAMS) -> list[Step]:
 
 def build(steps: Sequence[Step]) -> None:
     """Run the steps whose results are missing, with a line of progress at the beginning and at the end of each."""
-    for step in steps:
-        path = step.find()
-        if path is not None and cache() not in path.parents:
-            tell(f"{step.name}: {path} is used")
     missing = [step for step in steps if step.find() is None]
     for number, step in enumerate(missing, 1):
         label = f"[{number}/{len(missing)}] {step.name}"
@@ -224,23 +218,13 @@ def toolchain() -> str:
 
 
 def find(name: str) -> pathlib.Path | None:
-    """Return a ready program: of KUBEBUILDER_ASSETS (as controller-runtime's tests), of the cache, or of PATH."""
-    return find_ready(name, PROGRAMS[name], folder() / name)
+    """Return a program of the cache; None if it is not built."""
+    return find_built(folder() / name)
 
 
-def find_ready(name: str, program: Program, built: pathlib.Path) -> pathlib.Path | None:
-    """Return the program of the user or, unless KUBEBUILDER_ASSETS has it, the one that was built; None without both.
-
-    A user's program is taken if it has the minor version that the tests run on.
-    """
-    version = pinned_version(program.package, program.module)
-    assets = os.environ.get("KUBEBUILDER_ASSETS")
-    if assets and has_version(pathlib.Path(assets) / name, version):
-        return pathlib.Path(assets) / name
-    if os.access(built, os.X_OK):
-        return built
-    on_path = shutil.which(name)
-    return pathlib.Path(on_path) if on_path and has_version(pathlib.Path(on_path), version) else None
+def find_built(path: pathlib.Path) -> pathlib.Path | None:
+    """Return the path if it is a program."""
+    return path if os.access(path, os.X_OK) else None
 
 
 def pinned_version(package: str, module: str) -> str:
@@ -248,28 +232,6 @@ def pinned_version(package: str, module: str) -> str:
     text = (FOLDER / module / "go.mod").read_text()
     pins = re.findall(r"^(?:require)?\s*(\S+) v(\d+\.\d+\.\d+)", text, re.MULTILINE)
     return next(version for path, version in pins if f"{package}/".startswith(f"{path}/"))
-
-
-@functools.cache
-def has_version(path: pathlib.Path, version: str) -> bool:
-    """Return True if a program exists and has the same minor version; print a line if it has another."""
-    if not os.access(path, os.X_OK):
-        return False
-    said = _ask_version(path)
-    if said == version.rpartition(".")[0]:
-        return True
-    tell(f"{path.name}: {path} is not used: it is {said or 'of no known version'}, and the tests run on {version}")
-    return False
-
-
-def _ask_version(path: pathlib.Path) -> str:
-    """Return the minor version that a program prints, such as `1.37`; empty if it prints none."""
-    for arguments in (["--version"], ["version", "--client"]):  # the second for kubectl and Helm
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            done = subprocess.run([path, *arguments], capture_output=True, text=True, check=True, timeout=30)
-            if match := re.search(r"\bv?(\d+\.\d+)\.\d+", done.stdout):
-                return match[1]
-    return ""
 
 
 def _build(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Finds Helm, or builds it once into a cache.
+"""Builds Helm once into a cache.
 
 It has its own Go module, with the versions of Kubernetes' libraries that the other modules have, and its own cache
 folder. Standard library only, as `binaries`.
@@ -33,7 +33,7 @@ def get_step() -> binaries.Step:
 
 
 def _find() -> pathlib.Path | None:
-    return binaries.find_ready("helm", _PROGRAM, _FOLDER / "helm")
+    return binaries.find_built(_FOLDER / "helm")
 
 
 def _build() -> None:
