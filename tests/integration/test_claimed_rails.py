@@ -14,19 +14,11 @@ TEMPLATES = {"low": (0, 1), "high": (2, 3)}
 CLASSES = (devices.GPU_CLASS, devices.NIC_CLASS)
 
 
-def build_document():
-    """Return a fabric with claims, and one with a device plugin's rails."""
-    document = claimed.build_document()
-    rails = [{"name": f"rail{number}", "resource": resource} for number, resource in enumerate(gangs.RAILS)]
-    document["fabrics"]["plugin"] = {"transport": "roce", "rails": rails}
-    return document
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def claims(plane, device_classes):
     """Yield the installation, configured in kube-scheduler, with a policy with claims, and the device classes."""
     async with gangs.running(plane) as running:
-        text = yaml.safe_dump(build_document())
+        text = yaml.safe_dump(claimed.build_document())
         await running.policy(text)
         await site.wait_policy(running.extender, text)
         yield running
@@ -109,15 +101,3 @@ async def test_a_gang_waits_for_its_rails_with_the_reason(plane, claims, namespa
     await client.delete("Pod", "holder", namespace, grace=0)
     bound = await gangs.wait_bound(client, namespace, 2, f"{gangs.GROUP}=g")
     assert place in set(map(gangs.get_node, bound))
-
-
-async def test_claims_and_device_plugins_share_a_cluster(plane, claims, namespace, nodes):
-    await gangs.make_leaves(nodes, None, slices=1)
-    await nodes.make("plugin-0", rails=gangs.ONE_EACH)
-    client = plane.api
-    await create_templates(client, namespace)
-    await client.create(build_pod("claims", "low"), namespace=namespace)
-    assert await gangs.wait_for_node(client, namespace, "claims") == "slices-00"
-    assert await gangs.place(client, namespace, "plugin", gpus=1, fabric="plugin") == "plugin-0"
-    await client.create(build_pod("next", "low"), namespace=namespace)
-    await gangs.wait_event(client, namespace, "next", "cannot allocate all claims")

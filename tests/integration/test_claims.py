@@ -2,9 +2,8 @@
 
 import devices
 import pytest_asyncio
-from plane import claim_gangs, gangs, waiting
+from plane import claim_gangs, gangs
 
-GROUP = "scheduling.volcano.sh/v1beta1/PodGroup"
 NO_DEVICES = "cannot allocate all claims"  # kube-scheduler's own filter, which runs before it asks an extender
 
 
@@ -55,30 +54,3 @@ async def test_device_plugins_and_slices_are_used_together(plane, claims, namesp
     if first == "plugin-0":  # kube-scheduler leaves its rails to the extender
         await gangs.wait_until_taken(claims, first)
     assert {first, await gangs.place(plane.api, namespace, "p1", gpus=1)} == {"slices-0", "plugin-0"}
-
-
-async def test_volcano_schedules_no_extended_resources_of_classes(plane, claims, namespace, two_nodes):
-    client = plane.api
-    limits, requests = (gangs.volcano_job(name, 1, gpus=1) for name in ("limits", "requests"))
-    resources = requests["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"]
-    resources["requests"] = resources["limits"]
-    await gangs.create(client, namespace, [limits, requests])
-
-    async def find_rejections():
-        groups = {tree["metadata"]["ownerReferences"][0]["name"]: tree for tree in await client.list(GROUP, namespace)}
-        assert len(groups) == 2, groups
-        assert groups["requests"]["spec"]["minResources"][gangs.RAILS[0]] == "1"
-        assert groups["requests"].get("status", {}).get("phase") == "Pending", groups
-        name = groups["requests"]["metadata"]["name"]
-        events = await client.list("Event", namespace, fields=f"involvedObject.name={name}")
-        overused = [event["message"] for event in events if f"overused {gangs.RAILS[0]}" in event["message"]]
-        assert overused, events
-        # minResources does not count limits alone: that job is queued, and its pod is created and waits
-        pods = await client.list("Pod", namespace)
-        assert [(pod["metadata"]["name"], gangs.get_node(pod)) for pod in pods] == [("limits-worker-0", "")]
-        assert [condition["reason"] for condition in pods[0]["status"].get("conditions", ())] == ["Unschedulable"]
-        return True
-
-    await waiting.wait(find_rejections, seconds=30, describe="Volcano to leave both jobs without nodes")
-    # the same pod is scheduled at once without Volcano
-    assert await gangs.place(client, namespace, "kube", gpus=1) in ("slices-0", "slices-1")

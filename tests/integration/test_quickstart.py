@@ -1,10 +1,9 @@
-"""hack/quickstart/quickstart.sh against the real API server and scheduler, with simulated nodes; and its page."""
+"""hack/quickstart/quickstart.sh against the real API server and scheduler, with simulated nodes."""
 
 import asyncio
 import json
 import sys
 
-import pages
 from plane import conditions, quickstart, releases, site, stand_ins
 
 from railwright.fabric import names
@@ -65,13 +64,3 @@ async def test_the_script_leaves_foreign_installations_alone(plane, tmp_path):
     finally:
         await plane.api.delete("Deployment", WEBHOOK, names.NAMESPACE)
         await releases.clear(plane.api)
-
-
-def test_the_page_calls_the_script_with_options_that_it_has():
-    script = quickstart.SCRIPT.read_text()
-    console = [block.text for block in pages.blocks(pages.DOCS / "operator-guide.md") if block.language == "console"]
-    calls = [line.split()[1:] for block in console for line in block.splitlines() if "quickstart.sh" in line]
-    assert len(calls) == 2
-    for name, *options in calls:
-        assert (pages.ROOT / name).samefile(quickstart.SCRIPT)
-        assert all(f"  {option}" in script for option in options if option.startswith("--"))

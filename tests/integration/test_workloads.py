@@ -1,10 +1,8 @@
 """Devices in pod templates, through the real API server, the real Volcano and Kubernetes' own controllers."""
 
-import asyncio
 import json
 
 import pytest
-import pytest_asyncio
 import yaml
 from plane import api, conditions, jobs, manifests, waiting
 from plane import site as sites
@@ -267,99 +265,6 @@ async def test_an_update_patches_only_a_changed_template(plane, namespace, insta
     rolled = await plane.api.patch("Deployment", "t", change, namespace)
     names = [volume["name"] for volume in rolled["spec"]["template"]["spec"]["volumes"]]
     assert names == ["railwright-shm", "railwright-infiniband"], "a changed template follows the policy of today"
-
-
-async def test_a_change_of_an_immutable_template_is_refused_by_the_rule_of_its_kind(plane, namespace, installed):
-    manifest = volcano_job("fixed", 1)
-    created = await plane.api.create(manifest, namespace=namespace)
-    change = [{"op": "replace", "path": "/spec/tasks/0/replicas", "value": 2}]
-    scaled = await plane.api.patch(VOLCANO, "fixed", change, namespace)
-    assert scaled["spec"]["tasks"][0]["template"] == created["spec"]["tasks"][0]["template"]
-    other = {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}
-    other["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["image"] = "other"
-    message = await kubectl_stderr(plane, "replace", "-f", "-", stdin=yaml.safe_dump(other))
-    assert "job updates may not change fields other than" in message, "Volcano's own rule"
-    await plane.api.delete(VOLCANO, "fixed", namespace)
-
-
-async def kubectl_stderr(plane, *arguments: str, stdin: str) -> str:
-    """Return the message of a kubectl command that fails."""
-    with pytest.raises(AssertionError) as failed:
-        await plane.kubectl(*arguments, stdin=stdin)
-    return str(failed.value)
-
-
-# Kinds whose controllers are not here, by the least of a CRD: what is proven is that our entries name them.
-SHAPES = {
-    "kubeflow.org/v1/PyTorchJob": {"pytorchReplicaSpecs": {"Worker": {"template": "T"}}},
-    "kubeflow.org/v1/TFJob": {"tfReplicaSpecs": {"Worker": {"template": "T"}}},
-    "kubeflow.org/v1/XGBoostJob": {"xgbReplicaSpecs": {"Master": {"template": "T"}}},
-    "kubeflow.org/v1/PaddleJob": {"paddleReplicaSpecs": {"Worker": {"template": "T"}}},
-    "kubeflow.org/v1/JAXJob": {"jaxReplicaSpecs": {"Worker": {"template": "T"}}},
-    "kubeflow.org/v2beta1/MPIJob": {"mpiReplicaSpecs": {"Launcher": {}, "Worker": {"template": "T"}}},
-    "jobset.x-k8s.io/v1alpha2/JobSet": {"replicatedJobs": [{"name": "n", "template": {"spec": {"template": "T"}}}]},
-    "leaderworkerset.x-k8s.io/v1/LeaderWorkerSet": {"leaderWorkerTemplate": {"workerTemplate": "T"}},
-    "grove.io/v1alpha1/PodCliqueSet": {
-        "template": {"cliques": [{"name": "n", "labels": "LABELS", "spec": {"podSpec": "SPEC"}}]}
-    },
-    "ray.io/v1/RayCluster": {"headGroupSpec": {}, "workerGroupSpecs": [{"groupName": "g", "template": "T"}]},
-}
-
-
-def define(shape: str) -> dict:
-    """Return a minimal CustomResourceDefinition of a kind."""
-    group_version, _, kind = shape.rpartition("/")
-    definition = manifests.definition(group_version, kind)
-    definition["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, a test"}
-    return definition
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def shapes(plane, namespace):
-    """Define the kinds of SHAPES that are not served here, and yield them."""
-    definitions = {shape: define(shape) for shape in SHAPES}
-    missing = {
-        shape: definition
-        for shape, definition in definitions.items()
-        if await plane.api.get_or_none("CustomResourceDefinition", definition["metadata"]["name"]) is None
-    }
-    await asyncio.gather(*(plane.api.create(definition) for definition in missing.values()))
-
-    async def are_served():
-        try:
-            return not any([await plane.api.list(shape, namespace) for shape in missing])
-        except (api.ApiError, LookupError) as error:
-            raise AssertionError(str(error)) from None
-
-    await waiting.wait(are_served, describe=f"{sorted(missing)} to be served")
-    yield list(missing)
-    for definition in missing.values():
-        await plane.api.delete("CustomResourceDefinition", definition["metadata"]["name"])
-
-
-async def test_a_label_on_any_kind_reaches_its_templates(plane, namespace, installed, shapes):
-    assert shapes
-    for shape in shapes:
-        group, version, kind = shape.split("/")
-        tree = manifests.build(kind, "t", spec=SHAPES[shape]) | {"apiVersion": f"{group}/{version}"}
-        text = json.dumps(tree)
-
-        def manifest(made: dict, text: str = text) -> dict:
-            labels, spec = made["metadata"]["labels"], made["spec"]
-            parts = {"T": {"metadata": {"labels": labels}, "spec": spec}, "LABELS": labels, "SPEC": spec}
-            for name, part in parts.items():
-                text = text.replace(f'"{name}"', json.dumps(part))
-            return json.loads(text)
-
-        before = await calls(installed)
-        await plane.api.create(manifest(template(label="")), namespace=namespace, dry_run=True)
-        assert await calls(installed) == before, shape
-        labelled = manifest(template(label=""))
-        labelled["metadata"]["labels"] = {FABRIC: "ib"}
-        created = await plane.api.create(labelled, namespace=namespace, dry_run=True)
-        assert await calls(installed) == before + 1, shape
-        assert json.dumps(created).count('"nvidia.com/mlx5_0": "1"') == 2, "request and limit, in one template"
-        assert json.dumps(created["spec"]).count(f'"{FABRIC}": "ib"') == 1, shape
 
 
 async def test_a_namespace_label_equips_templates(plane, namespace, installed):
