@@ -20,9 +20,11 @@ def wheel(tmp_path_factory):
     return path
 
 
-def test_the_wheel_has_four_packages_and_no_tool_of_the_repository(wheel):
+def test_the_wheel_has_four_packages_and_the_licence_and_no_tool_of_the_repository(wheel):
     with zipfile.ZipFile(wheel) as archive:
         folders = {name.split("/")[0] for name in archive.namelist()}
+        (licence,) = [name for name in archive.namelist() if name.endswith(".dist-info/licenses/LICENSE")]
+        assert archive.read(licence) == (ROOT / "LICENSE").read_bytes()
     assert {name for name in folders if not name.endswith(".dist-info")} == {
         "railwright",
         "webhook",

@@ -126,13 +126,3 @@ def test_a_pod_is_assumed_and_forgotten_with_any_field_null(paths):
     for _ in range(2):
         assert handlers.ask_volcano("deallocate", body) == {"errorMessage": ""}
     assert not list(handlers.state.assumed)
-
-
-def test_a_session_closes_with_nothing_null_or_anything():
-    handlers = Handlers()
-    for body in ({}, None, {"Jobs": None}, {"a": {"b": []}}):
-        assert handlers.ask_volcano("close_session", body) == {}
-
-
-def test_a_request_without_nodes_gets_no_scores():
-    assert Handlers().prioritize({**PRIORITIZE, "nodes": []}) == {"nodeScore": {}, "errorMessage": ""}

@@ -3,7 +3,6 @@
 import re
 
 import comparison
-import msgspec
 import pytest
 
 from railwright.cli.clouds import profiles
@@ -26,26 +25,3 @@ def test_the_job_has_one_key_of_railwright_and_no_setting_of_nccl(profile):
     text = (comparison.FOLDER / profile.name / "job.yaml").read_text()
     assert text.count("railwright.io/") == 1
     assert not re.findall(r"NCCL_(?!LIB_DIR)\w+", text)  # NCCL_LIB_DIR is an argument of a script of Google's
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new", "path"),
-    [
-        ("eks-efa", "efa: 32", "efa: 31", "worker vpc.amazonaws.com/efa"),
-        ("aks-h100", "IPC_LOCK", "SYS_NICE", "worker SYS_NICE"),
-        ("aks-h100", "-x NCCL_IB_DISABLE=0", "-x NCCL_IB_DISABLE=1", "ranks NCCL_IB_DISABLE"),
-        ("gke-a3-ultra-networks", "rdma-7", "rdma-8", "pod annotation networking.gke.io/interfaces"),
-        ("gke-a3-ultra-networks", "/usr/local/gib/scripts", "/gib", "pod script /gib/set_nccl_env.sh"),
-        ("oke-host-network", "hostNetwork: true", "hostNetwork: false", "worker hostNetwork"),
-        ("gke-a3-ultra-dranet", "count: 8", "count: 4", "pod claims mrdma.google.com"),
-        ("oke-h100-vf", "rdma-vf,rdma-vf,", "rdma-vf,other,", "worker networks"),
-        ("gke-a3-ultra-networks", "/home/kubernetes/bin/gib", "/opt/gib", "pod /usr/local/gib path"),
-        ("eks-efa-claims", "pcieRoot", "numaNode", "worker claims by resource.kubernetes.io/numaNode"),
-    ],
-)
-def test_another_value_of_the_vendors_pods_is_a_difference(name, old, new, path):
-    shape = next(shape for shape in SHAPES if shape.profile.name == name)
-    assert old in shape.read_text("vendor.yaml")
-    changed = msgspec.structs.replace(shape, replacements={"vendor.yaml": {old: new}, "job.yaml": {}})
-    actual = comparison.compare(changed).keys() - comparison.compare(shape).keys()
-    assert path in actual

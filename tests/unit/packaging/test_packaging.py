@@ -1,17 +1,12 @@
-"""Packaging: the licence, metadata, one version everywhere, and an image built from locked packages."""
+"""Packaging: dependencies, one version everywhere, and an image built from locked packages."""
 
-import email
 import importlib.metadata
 import os
 import pathlib
 import re
-import shutil
 import subprocess
-import sys
 import tomllib
-import zipfile
 
-import pytest
 import yaml
 from packaging import requirements, utils
 
@@ -26,53 +21,6 @@ def find_copied() -> list[str]:
     """Return the files and folders of the checkout that the Containerfile copies."""
     lines = re.findall(r"^COPY (?!--from)(.*)", CONTAINERFILE, re.MULTILINE)
     return [source for line in lines for source in line.split()[:-1]]
-
-
-def build(folder: pathlib.Path, output: pathlib.Path) -> pathlib.Path:
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", output],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-        env={"PATH": "/usr/bin:/bin"},
-    )
-    (path,) = output.iterdir()
-    return path
-
-
-@pytest.fixture(scope="module")
-def context(tmp_path_factory):
-    """Return a folder with only the files that the Containerfile copies."""
-    folder = tmp_path_factory.mktemp("context")
-    for name in find_copied():
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(ROOT / name, folder / name)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def wheel(context, tmp_path_factory):
-    with zipfile.ZipFile(build(context, tmp_path_factory.mktemp("wheel"))) as archive:
-        yield archive
-
-
-def read_member(archive, ending):
-    (name,) = [name for name in archive.namelist() if name.endswith(f".dist-info/{ending}")]
-    return archive.read(name)
-
-
-def test_the_wheel_of_the_image_contains_the_licence_and_names_it(wheel):
-    assert read_member(wheel, "licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
-    for path in (
-        "railwright/cli/checking/webhook_entries.json",
-        "railwright/cli/clouds/profiles/eks-efa/policy.yaml",  # railwright policy init begins with a profile
-    ):
-        assert wheel.read(path) == (ROOT / path).read_bytes()
-    metadata = email.message_from_bytes(read_member(wheel, "METADATA"))
-    assert metadata["License-Expression"] == "Apache-2.0"
-    assert metadata["License-File"] == "LICENSE"
 
 
 def test_the_build_backend_has_one_version_everywhere():

@@ -11,7 +11,6 @@ import yaml
 from admitting import fabric
 
 from railwright.fabric import names, views
-from railwright.fabric.injection import facts
 from railwright.fabric.lint import commands
 from railwright.fabric.nccl import derive
 from railwright.fabric.workloads import registry, roles
@@ -203,10 +202,3 @@ def test_equal_pods_of_different_jobs_are_planned_once():
     answers = [answer(of_job(job), POLICIES["plain"], cache).body for job in ("llm", "vision", "speech")]
     assert len(cache.by_key) == 1
     assert len(set(answers)) == 1
-
-
-def test_facts_of_the_cluster_are_those_of_the_pods_namespace():
-    labels = {"pod-security.kubernetes.io/enforce": "baseline"}
-    cache, by = response_cache.ResponseCache(), POLICIES["everything"]
-    for known in (KNOWN, facts.ClusterFacts(namespace="prod", namespace_labels=labels, version=1)):
-        assert answer(RICH, by, cache, known) == answer(RICH, by, known=known)

@@ -58,16 +58,10 @@ def test_captured_pod_reviews_decode_to_the_sent_values(name):
 
 
 MALFORMED = {
-    "empty": (b"", "does not decode"),
-    "cut off": (b'{"kind": "AdmissionRev', "does not decode"),
-    "not UTF-8": (b'{"kind": "\xff\xfe"}', "does not decode"),
     "a list": (b"[]", "array"),
-    "too deep": (b'{"request":' * 20_000, "does not decode"),
     "another kind of document": (raw({"apiVersion": "v1", "kind": "Pod"}), "expected AdmissionReview"),
     "no kind": (raw({}), "expected AdmissionReview"),
     "v1beta1": (raw(review() | {"apiVersion": "admission.k8s.io/v1beta1"}), "admissionReviewVersions: [v1]"),
-    "no request": (raw({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}), "no request"),
-    "a request of another shape": (raw(review() | {"request": 7}), "does not decode"),
     "a kind that is no text": (raw(review() | {"kind": 7}), "$.kind"),
     "no uid": (raw(review(uid="")), "uid"),
     "an object of another kind": (

@@ -10,7 +10,6 @@ import working
 from admitting import build_facts, fabric, gpus, pod
 
 from railwright.fabric import intent, views
-from railwright.serving import metrics
 from webhook import pods
 
 MORE = "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n"
@@ -105,10 +104,3 @@ def test_in_mode_warn_placement_covers_only_injected_pods():
     assert intent.find_fabric(unchanged, BY_POLICY.document) == ("", None)
     assert intent.find_fabric(unchanged, ENFORCED.document)[0] == "f"
     assert intent.find_fabric(read(injected), BY_POLICY.document)[0] == "f"
-
-
-def test_changes_that_would_be_made_are_counted_with_outcomes_of_their_own():
-    counters = metrics.WebhookMetrics()
-    counters.webhook_injections.labels("f", "worker", answer(pod(gpus(8)), BY_POLICY)[0].outcome).inc()
-    text = counters.format_exposition().decode()
-    assert 'webhook_injections_total{fabric="f",outcome="would-patch",role="worker"} 1.0' in text
