@@ -1,8 +1,7 @@
 """An API server for benchmarks: lists the objects of a made cluster in pages and passes on watch events it is given.
 
 `python api_server.py JSON-OF-A-SHAPE` prints `listening on HOST:PORT` on standard error. POST /bench/pods with one
-pod sends it as MODIFIED to whoever watches pods, POST /bench/claims a claim to whoever watches claims. Serves no other
-purpose and keeps nothing it is given.
+pod sends it as MODIFIED to whoever watches pods. Serves no other purpose and keeps nothing it is given.
 """
 
 import asyncio
@@ -14,8 +13,6 @@ import clusters
 from aiohttp import web
 
 PODS = "/api/v1/pods"
-CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
-_WATCHED = {"/bench/pods": PODS, "/bench/claims": CLAIMS}
 
 
 def build_page(objects: Sequence[bytes], query: Mapping[str, str]) -> web.Response:
@@ -28,7 +25,7 @@ def build_page(objects: Sequence[bytes], query: Mapping[str, str]) -> web.Respon
 
 
 class ApiServer:
-    """Lists by path, and the watchers of pods and claims."""
+    """Lists by path, and the watchers of each."""
 
     def __init__(self, lists: Mapping[str, Callable[[], Iterable[bytes]]]) -> None:
         self.lists = {path: list(objects()) for path, objects in lists.items()}
@@ -41,16 +38,12 @@ class ApiServer:
         return build_page(self.lists.get(request.path, []), request.query)
 
     async def post(self, request: web.Request) -> web.Response:
-        """Send a pod or claim to its watchers; any other object is taken and forgotten, as Events are."""
+        """Send a pod to its watchers; any other object is taken and forgotten, as Events are."""
         body = await request.read()
-        if path := _WATCHED.get(request.path):
-            await self.tell(path, body)
+        if request.path == "/bench/pods":
+            for watcher in list(self.watchers[PODS]):
+                await watcher.write(b'{"type":"MODIFIED","object":%b}\n' % body)
         return web.Response(body=b"{}", content_type="application/json")
-
-    async def tell(self, path: str, obj: bytes) -> None:
-        """Send a changed object to whoever watches its list."""
-        for watcher in list(self.watchers[path]):
-            await watcher.write(b'{"type":"MODIFIED","object":%b}\n' % obj)
 
     async def watch(self, request: web.Request) -> web.StreamResponse:
         """Keep a watch open until its client ends it."""
@@ -86,10 +79,6 @@ async def main() -> None:
             "/apis/scheduling.volcano.sh/v1beta1/podgroups": cluster.volcano_groups,
             "/apis/scheduling.k8s.io/v1beta1/podgroups": cluster.kube_groups,
             "/apis/scheduling.x-k8s.io/v1alpha1/podgroups": cluster.kube_groups,
-            "/apis/resource.k8s.io/v1/resourceslices": cluster.slices,
-            "/apis/resource.k8s.io/v1/deviceclasses": cluster.classes,
-            "/apis/resource.k8s.io/v1/resourceclaimtemplates": cluster.templates,
-            CLAIMS: cluster.claims,
         }
     )
     await server.serve()

@@ -6,15 +6,11 @@ with its images and managedFields, a pod as Volcano's controller made it (tests/
 
 import dataclasses
 import functools
-import itertools
 import json
 import pathlib
 import random
 from collections.abc import Iterator
 from typing import Any
-
-import shapes
-from devices import build_class
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WIRE = ROOT / "tests" / "data" / "wire"
@@ -23,8 +19,6 @@ RAILS = tuple(f"nvidia.com/mlx5_{rail}" for rail in range(4))
 GPU = "nvidia.com/gpu"
 LEAF_NODES, SPINE_LEAVES = 32, 8  # a SuperPOD's unit; some leaves are shorter, as in every real cluster
 GANG = 64
-_TEMPLATE = "railwright-roce-8x4"
-MACHINE = "h100-8x8"  # of nodes with slices
 PLUGINS_GROUP, VOLCANO_GROUP = "scheduling.x-k8s.io/pod-group", "scheduling.k8s.io/group-name"
 
 
@@ -38,7 +32,6 @@ class Shape:
     kube_gangs: int = 4  # waiting gangs of GANG pods each, with a PodGroup of scheduler-plugins
     volcano_gangs: tuple[int, ...] = (512,) * 4  # sizes of waiting gangs, with a PodGroup of Volcano
     leaf_nodes: int = LEAF_NODES
-    claims: bool = False  # devices come from slices (16 and an interface a node), not from device plugins
 
 
 class Cluster:
@@ -76,47 +69,18 @@ class Cluster:
     def nodes(self) -> Iterator[bytes]:
         """Yield each node as JSON."""
         for number, name in enumerate(self.names):
-            yield node(name, self.leaves[number], devices=not self.shape.claims)
+            yield node(name, self.leaves[number])
 
     def pods(self) -> Iterator[bytes]:
         """Yield each pod as JSON: those that hold a node, daemons on all nodes, and the waiting gangs."""
-        make = functools.partial(pod, claiming=self.shape.claims)
         for count, number in enumerate(self.taken):
-            yield make(f"held-{count // 16}-{count % 16}", group=f"held-{count // 16}", on=self.names[number])
+            yield pod(f"held-{count // 16}-{count % 16}", group=f"held-{count // 16}", on=self.names[number])
         for count in range(self.shape.pods - len(self.taken)):
-            yield make(f"daemon-{count}", on=self.names[count % self.shape.nodes], devices=False)
+            yield pod(f"daemon-{count}", on=self.names[count % self.shape.nodes], devices=False)
         for gang in range(self.shape.kube_gangs):
-            yield from (kube_pod(gang, rank, claiming=self.shape.claims) for rank in range(GANG))
+            yield from (kube_pod(gang, rank) for rank in range(GANG))
         for gang, size in enumerate(self.shape.volcano_gangs):
-            yield from (make(f"volcano-{gang}-{rank}", group=f"volcano-{gang}") for rank in range(size))
-
-    def slices(self) -> Iterator[bytes]:
-        """Return each ResourceSlice as JSON; none if devices come from device plugins."""
-        shape = shapes.load(MACHINE)
-        trees = [compact(tree) for tree in shape.build_slices("@name@")] if self.shape.claims else []
-        return (text.replace("@name@", name).encode() for name in self.names for text in trees)
-
-    def claims(self) -> Iterator[bytes]:
-        """Yield the claim of each pod that holds a node, and of each that waits if pods name templates."""
-        if not self.shape.claims:
-            return
-        for count, number in enumerate(self.taken):
-            yield claim(f"held-{count // 16}-{count % 16}", self.names[number])
-        for gang, rank in itertools.product(range(self.shape.kube_gangs), range(GANG)):
-            yield claim(f"kube-{gang}-{rank}", "")
-
-    def templates(self) -> Iterator[bytes]:
-        """Yield the template of all claims."""
-        if self.shape.claims:
-            metadata = {"name": _TEMPLATE, "namespace": "train", "uid": "template", "resourceVersion": "540"}
-            spec = {"devices": {"requests": _build_requests()}}
-            yield compact({"metadata": metadata, "spec": {"spec": spec}}).encode()
-
-    def classes(self) -> Iterator[bytes]:
-        """Return the DeviceClasses of the GPUs and NICs."""
-        gpus = build_class("gpu.nvidia.com", 'device.driver == "gpu.nvidia.com"')
-        nics = build_class("dranet", 'device.driver == "dra.net"')
-        return (compact(tree).encode() for tree in (gpus, nics) if self.shape.claims)
+            yield from (pod(f"volcano-{gang}-{rank}", group=f"volcano-{gang}") for rank in range(size))
 
     def volcano_groups(self) -> Iterator[bytes]:
         """Volcano's PodGroups."""
@@ -127,10 +91,10 @@ class Cluster:
         return (_group(f"kube-{gang}", GANG) for gang in range(self.shape.kube_gangs))
 
 
-def kube_pod(gang: int, rank: int, *, on: str = "", claiming: bool = False) -> bytes:
+def kube_pod(gang: int, rank: int, *, on: str = "") -> bytes:
     """Return a pod of one of kube-scheduler's gangs."""
     name, group = f"kube-{gang}-{rank}", f"kube-{gang}"
-    return pod(name, group=group, label=PLUGINS_GROUP, on=on, claiming=claiming)
+    return pod(name, group=group, label=PLUGINS_GROUP, on=on)
 
 
 def pod(
@@ -140,24 +104,18 @@ def pod(
     on: str = "",
     devices: bool = True,
     label: str = VOLCANO_GROUP,
-    claiming: bool = False,
 ) -> bytes:
-    """Return a pod of 8 GPUs and every rail, by a claim if it is `claiming`; without `devices` a daemon."""
-    text = _pod_text(devices, label if group else "", bool(on), claiming)
+    """Return a pod of 8 GPUs and every rail; without `devices` a daemon."""
+    text = _pod_text(devices, label if group else "", bool(on))
     rank = name.rpartition("-")[2]
     for mark, value in (("@name@", name), ("@group@", group), ("@node@", on), ("@rank@", rank)):
         text = text.replace(mark, value)
     return text.encode()
 
 
-def claim(name: str, on: str) -> bytes:
-    """Return the claim of a pod, of its template; allocated if a node is given."""
-    return _claim_text(bool(on)).replace("@name@", name).replace("@node@", on).encode()
-
-
-def node(name: str, leaf: int, *, bulky: bool = True, devices: bool = True) -> bytes:
-    """Return a node with 8 GPUs and one device a rail; without `devices` its device plugins report none."""
-    text = _node_text(bulky, devices).replace("@name@", name).replace("@leaf@", f"leaf-{leaf:03}")
+def node(name: str, leaf: int, *, bulky: bool = True) -> bytes:
+    """Return a node with 8 GPUs and one device a rail."""
+    text = _node_text(bulky).replace("@name@", name).replace("@leaf@", f"leaf-{leaf:03}")
     return text.replace("@spine@", f"spine-{leaf // SPINE_LEAVES:02}").encode()
 
 
@@ -173,7 +131,7 @@ def compact(tree: Any) -> str:
 
 
 @functools.cache
-def _pod_text(devices: bool, label: str, bound: bool, claiming: bool) -> str:  # noqa: FBT001 - named there
+def _pod_text(devices: bool, label: str, bound: bool) -> str:  # noqa: FBT001 - named there
     tree = json.loads(json.dumps(captured("volcano.json")["task"]["Pod"]))
     metadata, spec = tree["metadata"], tree["spec"]
     metadata |= {"name": "@name@", "namespace": "train", "uid": "uid-@name@"}
@@ -186,18 +144,12 @@ def _pod_text(devices: bool, label: str, bound: bool, claiming: bool) -> str:  #
     amounts = {GPU: "8", **dict.fromkeys(RAILS, "1")} if devices else {"cpu": "100m", "memory": "64Mi"}
     (container,) = spec["containers"]
     container["resources"] = {"requests": amounts, "limits": amounts}
-    if devices and claiming:
-        managed = {"railwright.io/rails": "0"}
-        container["resources"] = {"requests": managed, "limits": managed, "claims": [{"name": "railwright"}]}
-        spec["resourceClaims"] = [{"name": "railwright", "resourceClaimTemplateName": _TEMPLATE}]
     if not devices:
         metadata["ownerReferences"] = []
     spec.pop("nodeName", None)
     if bound:
         spec["nodeName"] = "@node@"
     tree["status"] = {"phase": "Running" if bound else "Pending"}
-    if devices and claiming:
-        tree["status"]["resourceClaimStatuses"] = [{"name": "railwright", "resourceClaimName": "@name@-claim"}]
     # as many variables as a training pod has, ours included
     container.setdefault("env", []).extend(
         {"name": f"NCCL_SETTING_{number:02}", "value": f"a value of the usual length {number}"} for number in range(24)
@@ -206,50 +158,9 @@ def _pod_text(devices: bool, label: str, bound: bool, claiming: bool) -> str:  #
 
 
 @functools.cache
-def _claim_text(allocated: bool) -> str:  # noqa: FBT001 - named there
-    shape = shapes.load(MACHINE)
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": "@name@", "uid": "uid-@name@", "controller": True}
-    metadata: dict[str, Any] = {
-        "name": "@name@-claim",
-        "namespace": "train",
-        "uid": "claim-@name@",
-        "resourceVersion": "541",
-        "ownerReferences": [owner],
-    }
-    requests = _build_requests()
-    held = [("gpu.nvidia.com", gpu.name) for gpu in shape.gpus] + [("dra.net", nic.name) for nic in shape.nics]
-    names = [request["name"] for request in requests for _ in range(request["exactly"].get("count", 1))]
-    results = [
-        {"request": name, "driver": driver, "pool": "@node@", "device": device}
-        for name, (driver, device) in zip(names, held, strict=False)
-    ]
-    tree = {"metadata": metadata, "spec": {"devices": {"requests": requests}}, "status": {}}
-    tree["spec"]["devices"]["constraints"] = [
-        {"requests": [f"gpu{rail}", f"rail{rail}"], "matchAttribute": "resource.kubernetes.io/pcieRoot"}
-        for rail in range(len(RAILS))
-    ]
-    if allocated:
-        reserved = [{"resource": "pods", "name": "@name@", "uid": "uid-@name@"}]
-        tree["status"] = {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}
-    return compact(tree)
-
-
-def _build_requests() -> list[dict[str, Any]]:
-    """Return the requests of a claim for 8 GPUs and every rail, GPUs first."""
-    attribute = 'device.attributes["dra.net"].rdmaDevice'
-    gpus = [{"name": f"gpu{number}", "exactly": {"deviceClassName": "gpu.nvidia.com"}} for number in range(8)]
-    selectors = [[{"cel": {"expression": f'has({attribute}) && {attribute} == "mlx5_{rail}"'}}] for rail in range(4)]
-    rails = [
-        {"name": f"rail{rail}", "exactly": {"deviceClassName": "dranet", "selectors": selector}}
-        for rail, selector in enumerate(selectors)
-    ]
-    return [*gpus, *rails]
-
-
-@functools.cache
-def _node_text(bulky: bool, devices: bool) -> str:  # noqa: FBT001 - told by their names there
+def _node_text(bulky: bool) -> str:  # noqa: FBT001 - told by its name there
     have = {"cpu": "128", "memory": "2Ti", "pods": "110", "ephemeral-storage": "3Ti"}
-    have |= {GPU: "8", **dict.fromkeys(RAILS, "1")} if devices else {}
+    have |= {GPU: "8", **dict.fromkeys(RAILS, "1")}
     tree: dict[str, Any] = {
         "metadata": {
             "name": "@name@",

@@ -1,15 +1,13 @@
-"""Sends requests over a loopback socket, one after the other or at a fixed rate, and measures how long they take.
+"""Sends requests over a loopback socket one after the other, and measures how long they take.
 
 Requests are built beforehand, so that the times contain the socket and the server only.
 """
 
 import contextlib
 import dataclasses
-import select
 import socket
 import time
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,14 +17,6 @@ class Served:
     body: bytes
     whole: float  # from the first byte sent to the last received
     after: float  # from the last byte handed to the kernel to the last received
-
-
-class Sent(NamedTuple):
-    """One answered request of `send_at_rate`; seconds of time.perf_counter."""
-
-    due: float
-    sent: float
-    answered: float
 
 
 def build_request(path: str, body: bytes) -> bytes:
@@ -87,40 +77,6 @@ def connect(port: int) -> Iterator[Caller]:
         yield caller
     finally:
         caller.close()
-
-
-def send_at_rate(port: int, wires: Iterable[bytes], rate: float, connections: int) -> list[Sent]:
-    """Send each request when it is due and a connection is free, whether the ones before were answered or not.
-
-    Uses its core completely.
-    """
-    sockets = [_connect(port) for _ in range(connections)]
-    free, busy, answers = list(sockets), dict[int, tuple[float, float, socket.socket]](), list[Sent]()
-    poll, clock = select.epoll(), time.perf_counter
-    for connection in sockets:
-        poll.register(connection.fileno(), select.EPOLLIN)
-    left = iter(wires)
-    wire, due = next(left, None), clock() + 0.05
-    while busy or wire is not None:
-        if wire is not None and free and clock() >= due:
-            connection, sent = free.pop(), clock()
-            connection.sendall(wire)
-            busy[connection.fileno()] = (due, sent, connection)
-            due += 1 / rate
-            wire = next(left, None)
-            continue
-        for ready, _ in poll.poll(0):
-            due_then, sent, connection = busy.pop(ready)
-            received = connection.recv(1 << 20)
-            missing = received.find(b"\r\n\r\n") + 4 + _read_length(received) - len(received)
-            while missing > 0:
-                missing -= len(connection.recv(missing))
-            answers.append(Sent(due_then, sent, clock()))
-            free.append(connection)
-    poll.close()
-    for connection in sockets:
-        connection.close()
-    return answers
 
 
 def _connect(port: int) -> socket.socket:

@@ -19,7 +19,6 @@ import random
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,15 +31,10 @@ import msgspec
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-POLICY, POLICY_OF_CLAIMS = HERE / "placement.yaml", HERE / "placement-claims.yaml"
-EVENTS_A_SECOND, EVENT_SECONDS, EVENT_CONNECTIONS = 2000, 5, 2
+POLICY = HERE / "placement.yaml"
 OFFERED = 500  # nodes Volcano offers of 5,000: numNodesToFind
 BODY_REPEATS = 12
 _MILLI = 1e3
-_CLAIMS = ", claims"  # suffix of figures with GPUs and rails in ResourceSlices
-_COMPARED = ("filter + prioritize", "CPU of both")
-_MAX_RATIO = 1.05  # how much longer a request may take with slices
-LEAF_LISTS = 10_000  # lists of one leaf after each other
 NEW_KINDS = 12
 REFERENCE_WORK_US = 58.0  # the machine for which the targets in milliseconds hold (`machine.time_fixed_work`)
 
@@ -71,13 +65,9 @@ class Target:
 TARGETS: Mapping[str, Sequence[Target]] = {
     "filter + prioritize, half full": (Target(0.5, 3), Target(0.99, 6)),
     "filter + prioritize, 9 in 10 full": (Target(0.5, 3), Target(0.99, 6)),
-    "list of one leaf, CPU of the server": (Target(0.5, 0.2),),
-    "list of one leaf, served": (Target(1, 5),),
     "first request of a new kind of pod": (Target(1, 20),),
-    "first request of a new kind of pod, claims": (Target(1, 20),),
     "prioritize 15 MB, last byte to answer": (Target(0.99, 15),),
     "prioritize 75 MB, last byte to answer": (Target(0.99, 45),),
-    "event at 2,000/s, served": (Target(0.99, 1),),
     "gang of 512, first request, without decoding": (Target(0.99, 25),),
     "gang of 512, later requests, without decoding": (Target(0.5, 1), Target(0.99, 3)),
     "5,000 nodes, 100,000 pods: ready after": (Target(0.5, 3, "s"),),
@@ -139,24 +129,21 @@ def measure_kube(cores: Cores, folder: pathlib.Path, title: str, shape: clusters
     """Place gangs of 64 pod after pod: filter all nodes, prioritize the feasible ones, and bind to the best of them.
 
     Prioritize is also asked where filter leaves one node; kube-scheduler does not do that. With 4,500 full nodes, most
-    of the answer of filter are the reasons of rejected nodes. Devices are those of device plugins, or in ResourceSlices
-    and requested by the claims that railwright writes.
+    of the answer of filter are the reasons of rejected nodes.
     """
     names = clusters.Cluster(shape).names
     sums, filters, prioritizes, cpus = [], [], [], []
     with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, api):
         for gang in range(shape.kube_gangs):
             for rank in range(clusters.GANG):
-                pod = clusters.kube_pod(gang, rank, claiming=shape.claims)
+                pod = clusters.kube_pod(gang, rank)
                 cpu = extender.cpu
                 filtered = caller.send(loads.build_request("/scheduler/filter", bodies.kube(pod, names)))
                 feasible = msgspec.json.decode(filtered.body)["NodeNames"]
                 scored = caller.send(loads.build_request("/scheduler/prioritize", bodies.kube(pod, feasible)))
                 cpus.append(extender.cpu - cpu)
                 best = max(msgspec.json.decode(scored.body), key=lambda priority: priority["Score"])["Host"]
-                if shape.claims:  # kube-scheduler writes the allocation before it posts the binding
-                    api.post("/bench/claims", clusters.claim(f"kube-{gang}-{rank}", best))
-                api.post("/bench/pods", clusters.kube_pod(gang, rank, on=best, claiming=shape.claims))
+                api.post("/bench/pods", clusters.kube_pod(gang, rank, on=best))
                 filters.append(filtered.whole)
                 prioritizes.append(scored.whole)
                 sums.append(filtered.whole + scored.whole)
@@ -164,60 +151,17 @@ def measure_kube(cores: Cores, folder: pathlib.Path, title: str, shape: clusters
     return {f"{name}, {title}": _to_milliseconds(values) for name, values in pairs}
 
 
-def measure_leaves(cores: Cores, folder: pathlib.Path) -> Figures:
-    """Measure lists of one leaf, as kube-scheduler simulates a PodGroup in one topology domain after another.
-
-    Leaves have 64 nodes, nine tenths of them free. Filter and prioritize are asked for each pod of the gang, without
-    the nodes that its earlier pods got in this leaf.
-    """
-    shape = _build_shape(taken=0.1, leaf_nodes=clusters.GANG)
-    cluster = clusters.Cluster(shape)
-    free, leaves = set(cluster.free), dict[int, list[str]]()
-    for name, leaf in zip(cluster.names, cluster.leaves, strict=True):
-        if name in free:
-            leaves.setdefault(leaf, []).append(name)
-    served: list[float] = []
-    with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, _):
-
-        def ask(verb: str, pod: bytes, names: Sequence[str]) -> Any:
-            answer = caller.send(loads.build_request(f"/scheduler/{verb}", bodies.kube(pod, names)))
-            served.append(answer.whole)
-            return msgspec.json.decode(answer.body)
-
-        ask("filter", clusters.kube_pod(0, 0), cluster.names)
-        served.clear()
-        cpu, domain = extender.cpu, 0
-        while len(served) < LEAF_LISTS:
-            offered, gang = list(leaves[domain % len(leaves)]), domain // len(leaves) % shape.kube_gangs
-            group = b'"spec":{"schedulingGroup":{"podGroupName":"kube-%d"},' % gang
-            for rank in range(clusters.GANG):
-                pod = clusters.kube_pod(gang, rank).replace(b'"spec":{', group, 1)
-                feasible = ask("filter", pod, offered)["NodeNames"]
-                if not feasible:
-                    break
-                best = feasible[0]
-                if len(feasible) > 1:
-                    priorities = ask("prioritize", pod, feasible)
-                    best = max(priorities, key=lambda priority: priority["Score"])["Host"]
-                offered.remove(best)
-            domain += 1
-        cpu = (extender.cpu - cpu) / len(served)
-    return {
-        "list of one leaf, CPU of the server": _to_milliseconds([cpu]),
-        "list of one leaf, served": _to_milliseconds(served),
-    }
-
-
-def measure_new_kinds(cores: Cores, folder: pathlib.Path, suffix: str, shape: clusters.Shape) -> Figures:
+def measure_new_kinds(cores: Cores, folder: pathlib.Path) -> Figures:
     """Measure the first filter request of kinds of pods that differ in their CPU, on 5,000 nodes, half of them full."""
+    shape = _build_shape()
     names = clusters.Cluster(shape).names
     seconds = []
     with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, _):
         for kind in range(NEW_KINDS):
-            pod = clusters.kube_pod(0, kind, claiming=shape.claims)
+            pod = clusters.kube_pod(0, kind)
             pod = pod.replace(b'"requests":{', b'"requests":{"cpu":"%d",' % (kind + 1), 1)
             seconds.append(caller.send(loads.build_request("/scheduler/filter", bodies.kube(pod, names))).whole)
-    return {f"first request of a new kind of pod{suffix}": _to_milliseconds(seconds)}
+    return {"first request of a new kind of pod": _to_milliseconds(seconds)}
 
 
 def measure_big_bodies(cores: Cores, folder: pathlib.Path) -> Figures:
@@ -241,37 +185,6 @@ def measure_big_bodies(cores: Cores, folder: pathlib.Path) -> Figures:
             figures[f"{title}, CPU"] = _to_milliseconds(cpus)
         figures["memory after 75 MB bodies"] = [machine.read_pss(extender.pid)]
     return figures
-
-
-def measure_events(cores: Cores, folder: pathlib.Path) -> Figures:
-    """Measure allocate and deallocate events of sessions, at a fixed rate and one after the other."""
-    shape = clusters.Shape(kube_gangs=0)
-    free = clusters.Cluster(shape).free
-    session = [
-        loads.build_request(f"/volcano/{verb}", bodies.event(0, rank, free[rank], status=status))
-        for verb, status, ranks in (("allocate", 2, range(512)), ("deallocate", 1, reversed(range(512))))
-        for rank in ranks
-    ]
-    total = EVENTS_A_SECOND * EVENT_SECONDS
-    wires = [session[number % len(session)] for number in range(total)]
-    with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, _):
-        for wire in session:
-            caller.send(wire)
-        cpu, faults = extender.cpu, machine.read_clocks(extender.pid)[1]
-        opened = loads.send_at_rate(extender.port, wires, EVENTS_A_SECOND, EVENT_CONNECTIONS)
-        cpu, faults = extender.cpu - cpu, machine.read_clocks(extender.pid)[1] - faults
-        began = time.perf_counter()
-        seconds = [caller.send(wire).whole for wire in wires]
-        rate = len(wires) / (time.perf_counter() - began)
-    return {
-        "event at 2,000/s, served": _to_milliseconds([one.answered - one.sent for one in opened]),
-        "event at 2,000/s, from its due time": _to_milliseconds([one.answered - one.due for one in opened]),
-        "event at 2,000/s, sent late": _to_milliseconds([one.sent - one.due for one in opened]),
-        "event one by one": _to_milliseconds(seconds),
-        "events a second, one connection": [rate],
-        "event, CPU": [cpu / total * 1e3],
-        "event, page faults": [faults / total],
-    }
 
 
 def measure_gang_of_512(cores: Cores, folder: pathlib.Path) -> Figures:
@@ -354,17 +267,8 @@ Row = Callable[[Cores, pathlib.Path], Figures]
 ROWS: Mapping[str, Row] = {
     "kube": functools.partial(measure_kube, title="half full", shape=_build_shape()),
     "kube-full": functools.partial(measure_kube, title="9 in 10 full", shape=_build_shape(taken=0.9)),
-    **{
-        f"{row}-claims": functools.partial(
-            measure_kube, title=f"{title}, claims", shape=_build_shape(claims=True, taken=taken)
-        )
-        for row, title, taken in (("kube", "half full", 0.5), ("kube-full", "9 in 10 full", 0.9))
-    },
-    "leaves": measure_leaves,
-    "kinds": functools.partial(measure_new_kinds, suffix="", shape=_build_shape()),
-    "kinds-claims": functools.partial(measure_new_kinds, suffix=_CLAIMS, shape=_build_shape(claims=True)),
+    "kinds": measure_new_kinds,
     "bodies": measure_big_bodies,
-    "events": measure_events,
     "gang": measure_gang_of_512,
     "start": functools.partial(measure_start, shape=_build_shape(pods=_MANY)),
     "start-20k": functools.partial(measure_start, shape=_build_shape(nodes=20_000, pods=80_000)),
@@ -382,8 +286,7 @@ def start_extender(cores: Cores, folder: pathlib.Path, shape: clusters.Shape) ->
     with machine.start([sys.executable, str(HERE / "api_server.py"), description], cores.load) as process:
         port = machine.read_port(process)
         config = api_stub.kubeconfig(folder, port)
-        policy = POLICY_OF_CLAIMS if shape.claims else POLICY
-        options = (f"--policy={policy}", "--plain-http", f"--kubeconfig={config}")
+        options = (f"--policy={POLICY}", "--plain-http", f"--kubeconfig={config}")
         with machine.serve("extender", *options, core=cores.server) as extender:
             yield Extender(**vars(extender), api_port=port)
 
@@ -411,21 +314,7 @@ def print_results(results: Mapping[str, Any]) -> None:
         f"the extender; {results['machine']['cpu']}, one core each for server and load", columns, rows, 160
     )
     print("p50, p99 and maximum over all rounds, ms (memory: MiB); ±: half the spread between rounds")
-    for name in (f"{figure}, {fill}" for figure in _COMPARED for fill in ("half full", "9 in 10 full")):
-        if (ratio := _compare(results["rounds"], name, _CLAIMS)) is not None:
-            outcome = "met" if ratio <= _MAX_RATIO else "missed"
-            print(f"{name}{_CLAIMS} / by device plugins: {ratio:.2f} (target: at most {_MAX_RATIO}: {outcome})")
     print(machine.describe_disturbance([one_round["fixed_work_us"] for one_round in results["rounds"]]))
-
-
-def _compare(rounds: Sequence[Mapping[str, Any]], name: str, suffix: str) -> float | None:
-    """Return the ratio of medians with slices to those without; None if only one of them was measured."""
-    medians = []
-    for figure in (name + suffix, name):
-        values = [value for one_round in rounds for value in one_round["figures"].get(figure, ())]
-        medians.append(statistics.median(values) if values else None)
-    with_slices, without = medians
-    return with_slices / without if with_slices and without else None
 
 
 def _format_row(name: str, rounds: Sequence[Sequence[float]], fixed_work_us: float) -> list[str]:
