@@ -25,6 +25,7 @@ _ROWS = registry.FRAMEWORKS
 LABELS = frozenset(name for row in _ROWS for name in (*row.roles, *row.role_labels, *row.operator_labels))
 _ONLY_PRESENT = frozenset(gang.label for row in _ROWS for gang in row.gang_labels) - LABELS  # whose values are unread
 _DEVICES = names.DEV_INFINIBAND.rpartition("/")[2]  # the preflight container gets the mount that has these devices
+_INTERFACES = "_if_"  # in names of Open MPI's lists, which injection looks for
 _UNREAD_VARIABLE, _UNREAD_VOLUME = views.EnvVar(), views.Volume(name="?")  # which no volume is called
 
 
@@ -57,7 +58,9 @@ class Read:
         self.variables.update(*[fabric.env for fabric in fabrics])
         self.has_script = any(fabric.source_script for fabric in fabrics)  # which is put before commands
         self.reads_annotation = _Verdicts(lambda key: key in self.annotations or _is_own(key))
-        self.reads_variable = _Verdicts(lambda name: name in self.variables or commands.is_relevant(name))
+        self.reads_variable = _Verdicts(
+            lambda name: name in self.variables or commands.is_relevant(name) or _INTERFACES in name
+        )
 
 
 class _Verdicts(dict[str, bool]):
@@ -80,7 +83,7 @@ def _build_excerpt(pod: views.Pod, read: Read) -> views.Pod:
     """Return a pod with only the fields that plans read. List entries keep their positions for the patches."""
     spec, volumes, reads_variable = pod.spec, pod.spec.volumes, read.reads_variable
     words = [word for item in spec.containers for part in (item.command, item.args) for word in part or ()]
-    has_read_words = read.has_script or commands.has_hint(words)
+    has_read_words = read.has_script or commands.has_hint(words) or any(_INTERFACES in word for word in words)
     unread_volumes = {one.name for one in volumes} - {one.name for one in volumes if _is_read(one)}
 
     def reduce(container: views.Container) -> views.Container:

@@ -56,7 +56,7 @@ def _configure_explain(parser: Parser) -> None:
 
 
 def _configure_lint(parser: Parser) -> None:
-    options.add_files(parser, "Manifest of any workload, or nccl.conf file.")
+    options.add_files(parser, "Manifest of any workload.")
     parser.add_value(
         "--policy FILE",
         "Policy or its ConfigMap, for the rules that need the fabric (default: the policy of the cluster). With a "
@@ -105,7 +105,7 @@ _MANIFEST_COMMANDS = {
         ),
     ),
     "lint": Command(
-        "Check NCCL settings in manifests and nccl.conf files.",
+        "Check NCCL settings in manifests.",
         _configure_lint,
         run="linting:run",
         examples=("railwright lint job.yaml --policy policy.yaml", "railwright lint -R -f manifests -o json"),

@@ -1,6 +1,6 @@
-"""Checks files for problems: manifests of any workload, claims, and nccl.conf files.
+"""Checks files for problems: manifests of any workload, and claims.
 
-Recognizes the kind of a file, applies a policy, and links launchers to the templates of their ranks.
+Applies a policy, and links launchers to the templates of their ranks.
 """
 
 import contextlib
@@ -39,9 +39,9 @@ class Located(msgspec.Struct, frozen=True):
 
 
 class Report:
-    """Findings without duplicates, and the number of containers, claims and files that were checked.
+    """Findings without duplicates, and the number of containers and claims that were checked.
 
-    `templates`: number of pods, pod templates, claims and nccl.conf files that were read, checked or not.
+    `templates`: number of pods, pod templates and claims that were read, checked or not.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,6 @@ class Report:
 
 # --- reading ----------------------------------------------------------------------------------------------
 
-_CONF = "nccl.conf"
 _GROUP = "resource.k8s.io"
 _TEMPLATE = "ResourceClaimTemplate"
 
@@ -92,47 +91,25 @@ class Manifest(msgspec.Struct, frozen=True):
     document: documents.Document
     objects: tuple[Object, ...]
 
-
-class File(msgspec.Struct, frozen=True):
-    """A file that was read: the documents of a manifest, or the text of nccl.conf."""
-
-    path: str
-    manifests: Sequence[Manifest] = ()
-    conf: str | None = None
-
     def list_notes(self) -> Iterator[str]:
         """Yield where the label belongs, for each object from which another controller creates pods."""
-        for item in (item for manifest in self.manifests for item in manifest.objects):
+        for item in self.objects:
             if item.note:
-                yield f"{self.path}: {item.title}: {item.note}"
+                yield f"{self.file}: {item.title}: {item.note}"
 
 
-def read_file(path: str, text: str, namespace: str = pod_templates.DEFAULT_NAMESPACE) -> File:
-    """Return the content of a file, with objects in `namespace` if they name none.
+def read_file(path: str, text: str, namespace: str = pod_templates.DEFAULT_NAMESPACE) -> list[Manifest]:
+    """Return the documents of a file, with objects in `namespace` if they name none.
 
-    Raises UnreadableError if it is neither a valid manifest nor nccl.conf.
+    Raises UnreadableError if it is no valid manifest, or contains no object.
     """
-    roots, problem = [], ""
     try:
-        roots = list(documents.parse(text))
-    except documents.DocumentError as error:
-        problem = str(error)
-    mappings = [root for root in roots if isinstance(root, yaml.MappingNode)]
-    if path.endswith(_CONF) or (not mappings and _looks_like_conf(text)):
-        if not any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n")):
-            raise output.UnreadableError(f"{path}: is empty; expected lines NAME=VALUE")
-        return File(path, conf=text)
-    if not mappings:
-        is_empty = not any(root.value for root in roots)
-        empty = "is empty; expected a Kubernetes manifest or lines NAME=VALUE"
-        neither = "is neither a Kubernetes manifest nor lines NAME=VALUE"
-        raise output.UnreadableError(f"{path}: {problem or (empty if is_empty else neither)}")
-    if not any(map(_contains_object, mappings)):
-        raise output.UnreadableError(f"{path}: contains no object; expected a pod or a workload")
-    try:
-        return File(path, [_read_manifest(path, documents.build_document(root), namespace) for root in mappings])
+        roots = [root for root in documents.parse(text) if isinstance(root, yaml.MappingNode)]
+        if any(map(_contains_object, roots)):
+            return [_read_manifest(path, documents.build_document(root), namespace) for root in roots]
     except documents.DocumentError as error:
         raise output.UnreadableError(f"{path}: {error}") from None
+    raise output.UnreadableError(f"{path}: contains no Kubernetes object; expected a pod or a workload")
 
 
 def _contains_object(root: documents.Node) -> bool:
@@ -141,12 +118,6 @@ def _contains_object(root: documents.Node) -> bool:
         return False
     items = documents.find_child(root, "items")
     return items is None or not isinstance(items[1], yaml.SequenceNode) or bool(items[1].value)
-
-
-def _looks_like_conf(text: str) -> bool:
-    """Return True if every line is empty, a comment or NAME=VALUE, with at least one NAME=VALUE."""
-    lines = [line for line in text.split("\n") if line.strip() and not line.startswith("#")]
-    return bool(lines) and all("=" in line and ": " not in line.partition("=")[0] for line in lines)
 
 
 def _read_manifest(file: str, document: documents.Document, namespace: str) -> Manifest:
@@ -209,43 +180,23 @@ def _list_key_warnings(tree: dict[str, Any], pods: Iterable[_CreatedPod]) -> Ite
 
 
 def check(
-    files: Sequence[File],
+    manifests: Iterable[Manifest],
     policy: model.Policy | None = None,
     namespace_labels: Mapping[str, Mapping[str, str] | None] = {},
 ) -> Report:
-    """Return the findings of files, without the fabric's rules if there is no policy.
+    """Return the findings of manifests, without the fabric's rules if there is no policy.
 
     `namespace_labels` are by namespace; None or absent if they are not known.
     """
     report = Report()
-    for file in files:
-        if file.conf is not None:
-            _check_conf(file.path, file.conf, policy, report)
-        for manifest in file.manifests:
-            for item in manifest.objects:
-                _check_templates(manifest, item, policy, namespace_labels.get(item.namespace), report)
-            _check_claims(manifest, report)
-            _check_unquoted(manifest, report)
-            _check_keys(manifest, report)
-            _check_repeated(manifest, report)
-    _check_shared_claims(files, report)
+    for manifest in manifests:
+        for item in manifest.objects:
+            _check_templates(manifest, item, policy, namespace_labels.get(item.namespace), report)
+        _check_claims(manifest, report)
+        _check_unquoted(manifest, report)
+        _check_keys(manifest, report)
+        _check_repeated(manifest, report)
     return report
-
-
-def _check_conf(path: str, text: str, policy: model.Policy | None, report: Report) -> None:
-    """Check an nccl.conf file by the policy's only or default fabric, because the file itself names no fabric."""
-    use = rank_contexts.FabricUse()
-    if policy is not None:
-        fabrics = policy.document.fabrics
-        fabric = fabrics.get(next(iter(fabrics)) if len(fabrics) == 1 else policy.document.default_fabric or "")
-        use = rank_contexts.use_all_rails(policy.document, fabric)
-    for finding in engine.check(
-        rule_types.RankContext(path, rank_contexts.read_file(text), rank_contexts.build_fabric_context(use))
-    ):
-        number = finding.where.removeprefix("line ")
-        report.add(path, int(number) if number.isdigit() else None, finding)
-    report.checked += 1
-    report.templates += 1
 
 
 def _check_claims(manifest: Manifest, report: Report) -> None:
@@ -289,35 +240,6 @@ def _check_repeated(manifest: Manifest, report: Report) -> None:
         key = str(repeated.path[-1])
         message = rule.check(output.escape_controls(key), repeated.first_line)
         report.add(manifest.file, repeated.line, rule.build_finding(message, key))
-
-
-def _check_shared_claims(files: Sequence[File], report: Report) -> None:
-    """Report each ResourceClaim that several pods of these files use, at its first use."""
-    users: dict[tuple[str, str], dict[str, int]] = {}
-    places: dict[tuple[str, str], tuple[str, int]] = {}
-    without_nics: set[tuple[str, str]] = set()
-    for manifest in (manifest for file in files for manifest in file.manifests):
-        for item in manifest.objects:
-            claim = item.claim
-            if (
-                claim
-                and not claim.is_template
-                and not any(claim_rules.is_nic(kind) for _, kind, _ in claim.list_kinds())
-            ):
-                name = str(frameworks.get_mapping(item.tree, "metadata").get("name"))
-                without_nics.add((item.namespace, name))
-            for template, pod in item.pods:
-                for used in pod.spec.resource_claims or ():
-                    if used.resource_claim_name:
-                        key = (template.namespace, used.resource_claim_name)
-                        by_object = users.setdefault(key, {})
-                        by_object[template.owner] = by_object.get(template.owner, 0) + (template.pods or 1)
-                        line = manifest.document.find_line((*item.path, *template.path, "spec", "resourceClaims"))
-                        places.setdefault(key, (manifest.file, line))
-    rule = manifest_rules.describe_shared_claim
-    for key, by_object in users.items():
-        if sum(by_object.values()) > 1 and key not in without_nics:
-            report.add(*places[key], rule.build_finding(rule.check("/".join(key), by_object), key[1]))
 
 
 # --- workloads --------------------------------------------------------------------------------------------
@@ -478,8 +400,7 @@ def _find_line(
     places = [container] if where.startswith(_SCRIPTS) else []
     if where.startswith(_LAUNCHER):
         places = [one.template.container(at) for one in launchers for at in range(len(one.pod.spec.containers))]
-    short = finding.name.removeprefix("OMPI_MCA_").removeprefix("PRTE_MCA_").removeprefix("PMIX_MCA_")
-    lines = (_index_names(document.find_node((*place, key))).get(short) for place in places for key in _SCRIPTS)
+    lines = (_index_names(document.find_node((*place, key))).get(finding.name) for place in places for key in _SCRIPTS)
     return next(filter(None, lines), None) or document.find_line(container)
 
 

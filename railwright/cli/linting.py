@@ -42,21 +42,22 @@ def run(arguments: argparse.Namespace) -> int:
     """Return 0 without findings, 1 with some, 2 for wrong usage or an unreadable file."""
     if arguments.rules:
         return _print_rules(arguments.output)
-    paths = options.find_files(arguments, (*options.MANIFESTS, "nccl.conf"))
+    paths = options.find_files(arguments)
     namespace = (
         pod_templates.DEFAULT_NAMESPACE
         if arguments.policy or arguments.local
         else kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
     )
-    files = [linted_files.read_file(path, output.read_text(path), namespace) for path in paths]
-    context = _find_context(arguments, files)
-    report = linted_files.check(files, context.policy, context.labels)
-    for file in files:
-        for note in file.list_notes():
+    read = [linted_files.read_file(path, output.read_text(path), namespace) for path in paths]
+    documents = [manifest for documents_read in read for manifest in documents_read]
+    context = _find_context(arguments, documents)
+    report = linted_files.check(documents, context.policy, context.labels)
+    for document in documents:
+        for note in document.list_notes():
             output.print_note(note)
     if not report.templates:
         raise output.UnreadableError(
-            f"lint: no pod, pod template, ResourceClaim or nccl.conf in {', '.join(paths)}; nothing was checked"
+            f"lint: no pod, pod template or ResourceClaim in {', '.join(paths)}; nothing was checked"
         )
     for note in context.notes:  # the errors of an invalid policy are lines of their own
         print(f"railwright: {note}", file=sys.stderr, flush=True)
@@ -71,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     return output.FINDINGS if report.located else output.OK
 
 
-def _find_context(arguments: argparse.Namespace, files: Sequence[linted_files.File]) -> _Context:
+def _find_context(arguments: argparse.Namespace, documents: Sequence[linted_files.Manifest]) -> _Context:
     """Return what is known of the cluster. With --policy and --local, no cluster is read.
 
     Raises UnreadableError if options name a cluster that cannot be used.
@@ -84,8 +85,7 @@ def _find_context(arguments: argparse.Namespace, files: Sequence[linted_files.Fi
     if arguments.kubeconfig or kubeconfigs.find() or os.environ.get("KUBERNETES_SERVICE_HOST"):
         from railwright.cli import cluster_access  # imports the HTTP client, which takes 0.2 s
 
-        objects = [item for file in files for manifest in file.manifests for item in manifest.objects]
-        namespaces = {item.namespace for item in objects if item.templates}
+        namespaces = {item.namespace for document in documents for item in document.objects if item.templates}
         ask = functools.partial(_read_cluster, namespaces - opt_in.ALWAYS_EXCLUDED)
         try:
             return cluster_access.run(arguments, ask, call_seconds=_SECONDS)
@@ -148,7 +148,7 @@ def _print_text(report: linted_files.Report) -> None:
     counts = collections.Counter(str(item.finding.severity) for item in report.located)
     summary = ", ".join(text.format_count(counts[word], word) for word in _STYLES if counts[word])
     style = "bold red" if counts else "bold green"
-    checked = f" in {text.format_count(report.checked, 'container or file')}" if report.checked else ""
+    checked = f" in {text.format_count(report.checked, 'container or claim')}" if report.checked else ""
     output.print_styled((summary or "nothing found", style), (checked, ""))
 
 

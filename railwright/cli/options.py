@@ -15,7 +15,7 @@ from railwright.cli import output
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d{1,10}(?:\.\d{1,3})?)(ms|[smhd])?", re.ASCII)
 _LONGEST = 36500 * 86400.0  # seconds of a hundred years
-MANIFESTS = (".yaml", ".yml", ".json")  # as kubectl -f selects files of a folder
+_MANIFESTS = (".yaml", ".yml", ".json")  # as kubectl -f selects files of a folder
 _STDIN = "-"
 _INFORMING = ("-h", "--help", "--version")  # options that may stand before the command
 
@@ -170,8 +170,8 @@ def check_paths(paths: Sequence[str]) -> None:
         raise output.UnreadableError("- (standard input) can be read only once")
 
 
-def find_files(arguments: argparse.Namespace, endings: Sequence[str] = MANIFESTS) -> list[str]:
-    """Return the files that FILE and -f name; of a folder those with these endings, sorted. `-` is standard input.
+def find_files(arguments: argparse.Namespace) -> list[str]:
+    """Return the files that FILE and -f name; of a folder its manifests, sorted. `-` is standard input.
 
     Raises the same errors as `check_paths`, and UnreadableError for a folder without such files.
     """
@@ -180,20 +180,20 @@ def find_files(arguments: argparse.Namespace, endings: Sequence[str] = MANIFESTS
     files = [
         path
         for name in paths
-        for path in (_search(name, endings, is_recursive=arguments.recursive) if os.path.isdir(name) else [name])  # noqa: PTH112 - pathlib would change the path in messages
+        for path in (_search(name, is_recursive=arguments.recursive) if os.path.isdir(name) else [name])  # noqa: PTH112 - pathlib would change the path in messages
     ]
     return list(dict.fromkeys(files))
 
 
-def _search(folder: str, endings: Sequence[str], *, is_recursive: bool) -> list[str]:
+def _search(folder: str, *, is_recursive: bool) -> list[str]:
     files: list[str] = []
     for place, folders, names in os.walk(folder):
-        files += [os.path.join(place, name) for name in sorted(names) if name.endswith(tuple(endings))]  # noqa: PTH118 - see above
+        files += [os.path.join(place, name) for name in sorted(names) if name.endswith(_MANIFESTS)]  # noqa: PTH118 - see above
         if not is_recursive:
             break
         folders.sort()
     if not files:
-        named = ", ".join(f"*{ending}" for ending in endings)
+        named = ", ".join(f"*{ending}" for ending in _MANIFESTS)
         deeper = "" if is_recursive else "; -R searches the folders in it too"
         raise output.UnreadableError(f"{folder}: this folder contains no file named {named}{deeper}")
     return files

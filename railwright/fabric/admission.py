@@ -163,7 +163,7 @@ def _measure(pod: views.Pod, networks: Sequence[object]) -> int:
 
 def _check_launcher(pod: views.Pod, index: int, use: rank_contexts.FabricUse) -> tuple[rule_types.Finding, ...]:
     """Return the findings about the settings in a launcher's mpirun command, and about those for its ranks."""
-    settings = rank_contexts.limit_settings(rank_contexts.list_launched(pod, index, rank_contexts.MAX_COMMAND))
+    settings = rank_contexts.limit_settings(rank_contexts.list_passed(pod, index, rank_contexts.MAX_COMMAND))
     container = pod.spec.containers[index]
     is_benchmark = rank_contexts.read_command(container, rank_contexts.MAX_COMMAND).is_benchmark
     ranks = rule_types.RankContext(

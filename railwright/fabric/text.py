@@ -10,7 +10,7 @@ _IRREGULAR = {
     "leaf": "leaves",
     "policy": "policies",
     "entry": "entries",
-    "container or file": "containers and files",
+    "container or claim": "containers and claims",
     "has": "have",
     "is": "are",
     "was": "were",

@@ -7,7 +7,7 @@ executed, and a value that a shell would compute is unknown.
 import itertools
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -16,11 +16,10 @@ from railwright.fabric.lint import rule_types
 # Prefixes of the variables that a rule or the catalogue reads
 RELEVANT = (
     *("NCCL_", "nccl_", "GLOO_", "TP_", "TORCH_NCCL_", "UCX_", "VLLM_NIXL_", "NIXL_", "NVSHMEM_", "RDMAV_", "FI_"),
-    *("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_"),
 )
 _NCCL = RELEVANT[0]
 # One of these is in every command line that has settings.
-HINTS = (*RELEVANT, "horovodrun", "mpirun", "mpiexec", "prterun", "mca", "_perf")
+HINTS = (*RELEVANT, "horovodrun", "mpirun", "mpiexec", "prterun", "_perf")
 _LAUNCHERS = frozenset({"horovodrun", "mpirun", "mpiexec", "prterun", "orterun", "mpirun.mpich", "mpirun.openmpi"})
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
 _SEPARATORS = frozenset(";&|()")
@@ -32,12 +31,6 @@ _READ = re.compile(
     r"(?:(?P<assigned>\bNCCL_\w+)=[\"']?)?(?:\$\{?|(?:getenv|environ(?:\.get)?)[\[(]\s*[\"'])(?P<name>NCCL_\w+)",
     re.ASCII,
 )
-# --mca becomes the variable that Open MPI itself would set for it (Open MPI documentation, setting MCA parameters)
-_MCA: Mapping[str, str] = {
-    **dict.fromkeys(("mca", "gmca", "omca", "gomca"), "OMPI_MCA_"),
-    **dict.fromkeys(("prtemca", "gprtemca"), "PRTE_MCA_"),
-    **dict.fromkeys(("pmixmca", "gpmixmca"), "PMIX_MCA_"),
-}
 # Programs of NVIDIA/nccl-tests
 _BENCHMARK = re.compile(
     r"\b(?:(?:all_)?gather|(?:all_)?reduce|alltoallv?|broadcast|hypercube|reduce_scatter|scatter|sendrecv)_perf\b"
@@ -154,8 +147,6 @@ class _Parser:
                     [(match[1], match[2])] if match else [(name, None) for name in following[0].split(",")]
                 )
                 self._pass(word, *[pair for pair in pairs if _NAME.fullmatch(pair[0]) and is_relevant(pair[0])])
-            elif word.startswith("-") and len(following) == 2 and (prefix := _MCA.get(word.lstrip("-"))):
-                self._pass(word, (f"{prefix}{following[0]}", following[1]))
 
     def _pass(self, option: str, *pairs: tuple[str, str | None]) -> None:
         self.passed += [rule_types.Setting(name, _get_literal(value), f"{_PLACE}: {option}") for name, value in pairs]

@@ -1,28 +1,20 @@
 """Lints the variables, devices and interfaces of a policy with the same rules as those of a pod."""
 
-import re
 from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from railwright.fabric import quantity
 from railwright.fabric.lint import engine, rank_contexts, rule_types
-from railwright.fabric.lint.rules import containers, device_lists, interfaces, manifests
+from railwright.fabric.lint.rules import containers, device_lists, interfaces
 from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 
-# Resources that count parts of an accelerator, and how many usually make one: slices of MIG, replicas of a time-sliced
-# GPU, percent (Koordinator; gpu-core and others of plugins for sharing)
-_SHARES = (
-    (re.compile(r".+/(?:mig-.+|gpu\.shared)", re.IGNORECASE), 7),
-    (re.compile(r"koordinator\.sh/gpu|.+/v?gpu-?(?:cores?|percentage|memory-ratio)(?:\..+)?", re.IGNORECASE), 100),
-)
-
 
 def list_warnings(document: model.PolicyDocument) -> tuple[reason.Reason, ...]:
     """Return a warning for each finding about a value of the policy. It names the key."""
-    findings = [*_check_shares(document)]
+    findings: list[rule_types.Finding] = []
     for index, shape in enumerate(document.node_shapes):
         devices = {f"nodeShapes[{index}].devices.{rail}": device for rail, device in shape.devices.items()}
         findings += _check_devices(devices)
@@ -55,15 +47,6 @@ def _check_devices(devices: Mapping[str, str]) -> Iterator[rule_types.Finding]:
             yield device_lists.check_presence.build_finding(f"{path}: {problem}")
 
 
-def _check_shares(document: model.PolicyDocument) -> Iterator[rule_types.Finding]:
-    """Yield a finding for each accelerator that counts shares and is not in `acceleratorUnits`."""
-    rule, is_counted = manifests.describe_shares, any(fabric.gpus_per_node for fabric in document.fabrics.values())
-    for resource in document.accelerators:
-        usual = next((number for pattern, number in _SHARES if pattern.fullmatch(resource)), None)
-        if is_counted and usual is not None and resource not in document.accelerator_units:
-            yield rule.build_finding(rule.check(resource, usual))
-
-
 def _check_variables(document: model.PolicyDocument, fabric: model.Fabric) -> list[rule_types.Finding]:
     """Return the findings about `env` of a fabric, as if a pod that gets all its rails set the variables itself."""
     # rules accept values of the policy, and those that are found in the pod yield to them
@@ -80,7 +63,6 @@ def _check_variables(document: model.PolicyDocument, fabric: model.Fabric) -> li
         devices=use.devices,
         host_network=fabric.host_network,
         privileged=fabric.security.privileged,
-        own_capabilities=frozenset(fabric.security.capabilities),
     )
     return [finding for finding in engine.check(ranks) if finding.name in fabric.env]
 

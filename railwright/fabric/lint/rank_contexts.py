@@ -13,7 +13,7 @@ import msgspec
 from railwright.fabric import device_names, intent, names, quantity, views
 from railwright.fabric.lint import commands, rule_types
 from railwright.fabric.multus import network_selection
-from railwright.fabric.nccl import conf, derive, libraries
+from railwright.fabric.nccl import conf, derive
 from railwright.fabric.policy import model as policies
 
 _PATH = re.compile(r"/[\w./-]+")
@@ -96,7 +96,6 @@ def build(pod: views.Pod, index: int, job: JobContext) -> rule_types.RankContext
         accelerators=sum([-(-amounts.get(name, 0) // units.get(name, 1)) for name in accelerators]),
         devices={name: amount for name, amount in amounts.items() if name not in accelerators},
         capabilities=None if awaits_injection(pod, job.use) else frozenset(added),
-        own_capabilities=frozenset(added),
         privileged=bool(security.privileged),
         run_as_non_root=bool(
             pod_security.run_as_non_root if security.run_as_non_root is None else security.run_as_non_root
@@ -121,18 +120,10 @@ def _list_words(container: views.Container) -> tuple[str, ...]:
     return (*(command[_SHELL_WORDS:] if is_sourced else command), *(container.args or ()))
 
 
-def list_passed(pod: views.Pod, index: int) -> tuple[rule_types.Setting, ...]:
-    """Return the settings that a container's mpirun passes to its ranks, without its own parameters."""
-    passed = list_launched(pod, index, commands.MAX_LENGTH)
-    return tuple(setting for setting in passed if not setting.name.startswith(libraries.OPEN_MPI))
-
-
-def list_launched(pod: views.Pod, index: int, max_length: int) -> tuple[rule_types.Setting, ...]:
-    """Return the settings that a container's mpirun passes to its ranks, and its own Open MPI parameters."""
+def list_passed(pod: views.Pod, index: int, max_length: int = commands.MAX_LENGTH) -> tuple[rule_types.Setting, ...]:
+    """Return the settings that a container's mpirun passes to its ranks."""
     container = pod.spec.containers[index]
-    command, env = read_command(container, max_length), _list_environment(container)
-    own = (setting for setting in (*command.exported, *env) if setting.name.startswith(libraries.OPEN_MPI))
-    return (*_resolve_passed(command, env), *own)
+    return _resolve_passed(read_command(container, max_length), _list_environment(container))
 
 
 def _resolve_passed(command: commands.Commands, env: Sequence[rule_types.Setting]) -> tuple[rule_types.Setting, ...]:
@@ -194,9 +185,7 @@ def _list_settings(
             msgspec.structs.replace(setting, value=None) if _PLACEHOLDER.search(setting.value or "") else setting
             for setting in env
         ]
-    own = _resolve_passed(command, env)
-    if not job.has_own_ranks:  # only the parameters of mpirun itself count here
-        own = tuple(setting for setting in own if setting.name.startswith(libraries.OPEN_MPI))
+    own = _resolve_passed(command, env) if job.has_own_ranks else ()
     exported = reversed(command.exported)  # the last export of a script is effective
     is_mounted = any(mount.path == names.NCCL_CONF_PATH for mount in container.volume_mounts)
     mounted = read_file(pod.metadata.annotations.get(names.NCCL_CONF, "")) if is_mounted else ()

@@ -77,7 +77,6 @@ class RankContext(msgspec.Struct, frozen=True, dict=True):
     accelerators: int = 0  # requested by the container
     devices: Mapping[str, int] = {}  # requested extended resources except accelerators: name -> number
     capabilities: frozenset[str] | None = None  # added ones; None if unknown (nccl.conf without a pod)
-    own_capabilities: frozenset[str] = frozenset()  # also known if injection may add others
     privileged: bool = False
     run_as_user: int | None = None  # effective uid if set in the manifest
     run_as_non_root: bool = False

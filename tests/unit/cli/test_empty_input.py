@@ -81,14 +81,6 @@ def test_a_folder_given_as_a_file_is_an_error_that_says_so(files, capsys, comman
     assert re.search(r"irectory|this folder contains no file named \*\.yaml, \*\.yml", capsys.readouterr().err)
 
 
-@pytest.mark.parametrize("text", ["", "# later\n"])
-def test_an_empty_nccl_conf_is_an_error(tmp_path, capsys, text):
-    path = tmp_path / "nccl.conf"
-    path.write_text(text)
-    assert main(["lint", str(path)]) == 2
-    assert "is empty; expected lines NAME=VALUE" in capsys.readouterr().err
-
-
 def test_a_manifest_without_pods_is_reported_as_not_checked(tmp_path, capsys):
     path = tmp_path / "service.yaml"
     path.write_text("apiVersion: v1\nkind: Service\nmetadata: {name: a}\n")

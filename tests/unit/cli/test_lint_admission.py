@@ -28,7 +28,7 @@ spec:
 
 
 def list_findings(text, policy):
-    report = linted_files.check([linted_files.read_file("job.yaml", text)], policy)
+    report = linted_files.check(linted_files.read_file("job.yaml", text), policy)
     return [item.finding for item in report.located]
 
 

@@ -74,7 +74,6 @@ spec:
     env: [{name: NCCL_IB_TIMEOUT, value: "98"}]
     resources: {limits: {nvidia.com/gpu: 1}}
 """
-CONF = "# site\nNCCL_IB_TIMEOUT=22\nNCCL_IB_TIMEOUT=99\nexport NCCL_DEBUG=INFO\nNCCL_IB_RETRY_CNT=10\n"
 POLICY = EXAMPLES / "360-roce" / "policy.yaml"
 
 
@@ -122,18 +121,9 @@ def test_variables_that_a_launcher_forwards_count_for_its_workers(lint):
     assert "use NCCL_NET_GDR_LEVEL" in finding["message"]
 
 
-@pytest.mark.parametrize("name", ["nccl_dot_conf", "etc-nccl_dot_conf", "settings"])
-def test_a_conf_file_is_recognized_by_name_or_content_and_the_first_of_equal_names_counts(lint, name):
-    code, out, _ = lint("-o", "json", **{name: CONF})
-    assert code == 1
-    findings = {(finding["code"], finding["line"]) for finding in json.loads(out)}
-    assert {("N01", 4), ("N09", 5)} <= findings
-    assert not any(line == 3 for _, line in findings)
-
-
 def test_a_file_without_findings_has_the_exit_code_0(lint):
-    code, out, _ = lint(nccl_dot_conf="NCCL_IB_TIMEOUT=22\n")
-    assert (code, out) == (0, "nothing found in 1 container or file\n")
+    code, out, _ = lint(d_dot_yaml=DEPLOYMENT.replace("22s", "22").replace('"15"', '"7"').replace("gpu: 8", "gpu: 1"))
+    assert (code, out) == (0, "nothing found in 1 container or claim\n")
 
 
 def test_a_value_that_the_api_server_would_reject_is_named_with_its_line_and_the_fix(lint):
@@ -165,11 +155,11 @@ def test_the_calls_that_find_lines_grow_in_proportion_to_the_options():
         container = {"name": "c", "command": ["mpirun", *words, "train"]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}}
         text = json.dumps(pod, indent=0)  # each word in a line of its own
-        file = linted_files.read_file("p.json", text)
+        manifests = linted_files.read_file("p.json", text)
         last = text.split("\n").index(f'"NCCL_UNKNOWN_{size - 1}=1",') + 1
-        assert max(one.line for one in linted_files.check([file]).located) == last
-        file = linted_files.read_file("p.json", text)
-        return call_counts.count(lambda: linted_files.check([file]))
+        assert max(one.line for one in linted_files.check(manifests).located) == last
+        manifests = linted_files.read_file("p.json", text)
+        return call_counts.count(lambda: linted_files.check(manifests))
 
     assert lint_options(800) < 2.5 * lint_options(400)
 
@@ -203,9 +193,13 @@ def test_a_repeated_key_is_a_finding_and_the_last_one_counts_as_in_kubectl(lint)
         ([], {}, "give FILE, or - for standard input; --help has all forms"),
         (["no/such/file"], {}, "No such file"),
         ([], {"a_dot_yaml": "kind: [\n"}, "is not YAML"),
-        ([], {"a_dot_yaml": "- 1\n- 2\n"}, "is neither a Kubernetes manifest nor lines NAME=VALUE"),
+        ([], {"a_dot_yaml": "- 1\n- 2\n"}, "contains no Kubernetes object"),
         ([], {"a_dot_yaml": "kind: Pod\nspec: {containers: [1]}\n"}, "not a valid Kubernetes manifest"),
-        (["--policy", str(EXAMPLES / "360-roce" / "job.yaml")], {"nccl_dot_conf": CONF}, "railwright policy validate"),
+        (
+            ["--policy", str(EXAMPLES / "360-roce" / "job.yaml")],
+            {"d_dot_yaml": DEPLOYMENT},
+            "railwright policy validate",
+        ),
     ],
 )
 def test_unusable_input_exits_2_and_says_why(lint, arguments, files, reason):
@@ -228,49 +222,6 @@ def test_the_rules_are_listed(lint):
     assert {rule["code"] for rule in json.loads(lint("--rules", "-o", "json")[1])} == {
         rule.code for rule in rules.RULES
     }
-
-
-CLAIM_USER = """\
-apiVersion: {version}
-kind: {kind}
-metadata: {{name: {name}, namespace: prod}}
-spec: {spec}
----
-"""
-USES = "{{containers: [{{name: c, image: i}}], resourceClaims: [{{name: nic, {source}: rdma}}]}}"
-ONE = USES.format(source="resourceClaimName").replace("{{", "{").replace("}}", "}")
-REPLICAS = "{replicas: 4, selector: {}, template: {spec: " + ONE + "}}"
-
-
-def find_shared(lint, *users, **files):
-    text = "".join(
-        CLAIM_USER.format(version=version, kind=kind, name=name, spec=spec) for version, kind, name, spec in users
-    )
-    _, out, _ = lint("--local", "-o", "json", pods_dot_yaml=text, **files)
-    return [(finding["message"], finding["line"]) for finding in json.loads(out) if finding["code"] == "M04"]
-
-
-def test_a_claim_that_several_pods_or_replicas_share_is_reported_once(lint):
-    ((message, line),) = find_shared(lint, ("v1", "Pod", "a", ONE), ("apps/v1", "StatefulSet", "b", REPLICAS))
-    assert message.startswith(
-        "ResourceClaim prod/rdma is used by 5 pods: Pod prod/a (1 pod), StatefulSet prod/b (4 pods)."
-    )
-    assert line == 4
-    assert find_shared(lint, ("apps/v1", "StatefulSet", "b", REPLICAS)) != []
-    other = CLAIM_USER.format(version="v1", kind="Pod", name="c", spec=ONE)
-    assert find_shared(lint, ("v1", "Pod", "a", ONE), other_dot_yaml=other) != []
-
-
-def test_only_a_claim_with_nics_that_several_pods_use_is_reported_as_shared(lint):
-    assert find_shared(lint, ("v1", "Pod", "a", ONE)) == []
-    assert find_shared(lint, ("apps/v1", "StatefulSet", "b", REPLICAS.replace("ClaimName", "ClaimTemplateName"))) == []
-    gpus = "{devices: {requests: [{name: g, exactly: {deviceClassName: gpu.nvidia.com}}]}}"
-    claim = ("resource.k8s.io/v1", "ResourceClaim", "rdma", gpus)
-    assert find_shared(lint, ("v1", "Pod", "a", ONE), ("v1", "Pod", "b", ONE), claim) == []
-    nics = (*claim[:3], gpus.replace("gpu.nvidia.com", "dranet"))
-    assert find_shared(lint, ("v1", "Pod", "a", ONE), ("v1", "Pod", "b", ONE), nics) != []
-    template = ("resource.k8s.io/v1", "ResourceClaimTemplate", "rdma", f"{{spec: {gpus}}}")
-    assert find_shared(lint, ("v1", "Pod", "a", ONE), ("v1", "Pod", "b", ONE), template) != []
 
 
 CLAIM = """\
@@ -300,7 +251,7 @@ def test_a_claim_template_is_checked_and_the_line_is_that_of_the_request(lint):
     assert code == 1
     assert ":12: warning C02 request nic reads dra.net/rdmaDevice without has()" in out
     assert "[ResourceClaimTemplate prod/rdma]" in out
-    assert out.endswith("1 warning in 1 container or file\n")
+    assert out.endswith("1 warning in 1 container or claim\n")
 
 
 POD_WITH_KEYS = """\

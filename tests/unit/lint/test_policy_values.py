@@ -59,7 +59,6 @@ def test_good_values_give_no_warning():
 
 HEAD = "apiVersion: railwright.io/v1alpha1\n"
 RAIL = "{name: r0, network: p/a, resource: rdma/a}"
-COUNTED = "fabrics: {f: {transport: tcp, gpusPerNode: 8}}"
 SHAPES = "nodeShapes: [{name: s, match: {}, devices: {r0: MLX5_1}}]"
 
 
@@ -82,14 +81,6 @@ SHAPES = "nodeShapes: [{name: s, match: {}, devices: {r0: MLX5_1}}]"
             "fabrics: {f: {transport: tcp, mounts: {sharedMemory: 64Mi}}}",
             "N46: fabrics.f.mounts.sharedMemory: 64Mi: several accelerators need 1Gi or more; raise it",
         ),
-        (
-            f"accelerators: [nvidia.com/gpu, nvidia.com/mig-1g.10gb]\n{COUNTED}",
-            "M05: accelerators: nvidia.com/mig-1g.10gb counts shares, and each counts as an accelerator; set how many",
-        ),
-        (
-            f"accelerators: [koordinator.sh/gpu]\n{COUNTED}",
-            "M05: accelerators: koordinator.sh/gpu counts shares, and each counts as an accelerator; set how many make",
-        ),
     ],
 )
 def test_a_value_that_no_pod_can_use_is_a_warning_with_its_key(text, says):
@@ -105,9 +96,6 @@ def test_a_value_that_no_pod_can_use_is_a_warning_with_its_key(text, says):
         "fabrics: {f: {transport: tcp, primaryInterface: bond0, hostNetwork: true}}",
         f"fabrics: {{f: {{transport: roce, primaryInterface: b0, nccl: {{derive: false}}, rails: [{RAIL}]}}}}",
         "fabrics: {f: {transport: tcp, mounts: {sharedMemory: 1Gi}}}",
-        f"accelerators: [a/vgpu-core]\nacceleratorUnits: {{a/vgpu-core: 100}}\n{COUNTED}",
-        "accelerators: [nvidia.com/mig-1g.10gb]\nfabrics: {f: {transport: tcp}}",  # nothing counts them
-        f"accelerators: [amd.com/gpu, habana.ai/gaudi]\n{COUNTED}",
     ],
 )
 def test_a_value_that_pods_can_use_gives_no_warning(text):

@@ -30,7 +30,7 @@ def test_published_settings_are_reported_by_these_rules(row):
 
 @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor["source"].split()[-1])
 def test_published_settings_are_reported_only_where_they_are_wrong(vendor):
-    report = linted_files.check([linted_files.read_file("job.yaml", vendor["manifest"])])
+    report = linted_files.check(linted_files.read_file("job.yaml", vendor["manifest"]))
     assert {item.finding.code for item in report.located} == set(vendor["codes"])
     assert report.templates == vendor.get("templates", 1)
 

@@ -9,7 +9,6 @@ from railwright.fabric.lint.rule_types import (
     Setting,
     Severity,
     Violation,
-    is_nvshmem_on,
     rule,
 )
 
@@ -54,32 +53,6 @@ def check_locked_memory(ranks: RankContext) -> Iterator[Violation]:
                 "fails unless the nodes' container runtime sets memlock to unlimited; add IPC_LOCK to "
                 "securityContext.capabilities.add"
             )
-
-
-_IBGDA_CAPABILITIES = frozenset({"SYS_RAWIO", "CAP_SYS_RAWIO", "SYS_ADMIN", "CAP_SYS_ADMIN", "ALL"})
-_SWITCH, _TRANSPORT = "NVSHMEM_IB_ENABLE_IBGDA", "NVSHMEM_REMOTE_TRANSPORT"
-
-
-@rule("N71", Severity.WARNING, settings=frozenset({_SWITCH, _TRANSPORT}))
-def check_ibgda(setting: Setting, ranks: RankContext) -> Iterator[str]:
-    """IBGDA in an unprivileged container.
-
-    With IBGDA the GPU drives the NIC itself. NVSHMEM has to map the NIC's registers for that, which the driver allows
-    only with the capability SYS_RAWIO or in a privileged container. Without it NVSHMEM fails at start with 'cannot
-    allocate mlx5dv_devx_uar', and so does DeepEP in its low-latency mode.
-
-    Source: sgl-project/sglang issue 12533; llm-d guides/wide-ep-lws, which adds SYS_RAWIO.
-    """
-    if setting.name == _SWITCH:
-        is_on = is_nvshmem_on(setting.text)
-    else:
-        is_on = setting.text.lower() == "ibgda" and _SWITCH not in ranks.effective
-    if is_on and not ranks.privileged and _IBGDA_CAPABILITIES.isdisjoint(ranks.own_capabilities):
-        by_policy = ", unless the policy does" if ranks.capabilities is None else ""
-        yield (
-            "lets the GPU drive the NIC, which an unprivileged container may not: NVSHMEM fails at start; add "
-            f"SYS_RAWIO to securityContext.capabilities.add{by_policy}, or run privileged"
-        )
 
 
 LEAST_SHARED_MEMORY = 1 << 30  # bytes (NVIDIA/nccl troubleshooting guide: 1 GB or more)

@@ -164,32 +164,6 @@ def _read(setting: Setting, ranks: RankContext) -> lists.NameList | None:
     return name_list if name_list.entries else None
 
 
-@rule("N13", Severity.WARNING, settings=frozenset({_HCA}))
-def check_prefix(setting: Setting, ranks: RankContext) -> Iterator[str]:
-    """A device name without = also matches longer names.
-
-    Without =, each entry of NCCL_IB_HCA is a prefix: mlx5_1 also matches mlx5_10 to mlx5_19. UCX and NVSHMEM compare
-    whole names.
-
-    Source: NVIDIA/nccl src/misc/utils.cc, run on the extracted grammar.
-    """
-    name_list = _read(setting, ranks)
-    if name_list is None or ranks.fabric_context.devices is None or name_list.exact:
-        return
-    devices = dict.fromkeys(device for devices in ranks.fabric_context.devices for device in devices)
-    exactly = msgspec.structs.replace(name_list, exact=True, exclude=False)
-    verb, mark = ("excludes", "^=") if name_list.exclude else ("takes", "=")
-    for entry in name_list.entries:
-        longer = [device for device in devices if device.startswith(entry.name) and not exactly.selects(device)]
-        # the entry was meant as a name if it ends inside a number of the other, as mlx5_1 does in mlx5_10
-        others = [device for device in longer if (entry.name[-1] + device[len(entry.name) :][:1]).isdigit()]
-        if others:
-            yield (
-                f"{quote(entry.name)} is a prefix and also {verb} {', '.join(others)}; "
-                f"put {mark} in front of the list for exact names"
-            )
-
-
 @rule("N14", Severity.ERROR, settings=DEVICE_LISTS)
 def check_count(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """More devices are named than the pod has.

@@ -8,7 +8,6 @@ from railwright.fabric.lint.rule_types import (
     Setting,
     Severity,
     Violation,
-    format_setting,
     is_exclusive,
     quote,
     rule,
@@ -115,29 +114,6 @@ def check_link_local(setting: Setting, ranks: RankContext) -> Iterator[str]:
             f"also selects {_POD_IDENTITY}, which nodes with EKS Pod Identity have: its address is the same on all, "
             f"so ranks cannot connect; exclude {_POD_IDENTITY} too"
         )
-
-
-# Parameters for the same interfaces: mpirun of Open MPI 5 reads those of oob as prte's (PRRTE, schizo_ompi.c).
-_OPEN_MPI = (
-    ("OMPI_MCA_btl_tcp_if",),
-    ("OMPI_MCA_oob_tcp_if", "PRTE_MCA_prte_if", "PRTE_MCA_oob_tcp_if"),
-)
-_EXCLUDES = {
-    f"{name}_include": [f"{other}_exclude" for other in parameters] for parameters in _OPEN_MPI for name in parameters
-}
-
-
-@rule("N54", Severity.WARNING, settings=frozenset(_EXCLUDES))
-def check_open_mpi(setting: Setting, ranks: RankContext) -> Iterator[str]:
-    """Open MPI's interface lists, include and exclude, are both set.
-
-    The two lists of a component are mutually exclusive, wherever they are set: one in the environment of mpirun, or
-    exported by its script, and one on its command line count as both.
-
-    Source: NVIDIA/nccl networking troubleshooting guide; Open MPI documentation, TCP; observed on 4.1.4 and 5.0.11.
-    """
-    for excluded in filter(None, map(ranks.get_setting, _EXCLUDES[setting.name])):
-        yield f"conflicts with {format_setting(excluded)}, and Open MPI stops; remove one of the two"
 
 
 # How each library chooses the GID index if its variable is not set

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from railwright.fabric.lint.rule_types import RankContext, Setting, Severity, quote, rule
+from railwright.fabric.lint.rule_types import RankContext, Setting, Severity, rule
 from railwright.fabric.nccl import catalogue
 
 
@@ -10,16 +10,12 @@ def _is_unknown(name: str) -> bool:
     return name[: len(catalogue.PREFIX)].upper() == catalogue.PREFIX and catalogue.find(name) is None
 
 
-def _has_extra_words(name: str) -> bool:
-    return name != name.strip().removeprefix("export ")
-
-
 def _has_status(*statuses: catalogue.Status) -> Callable[[str], bool]:
     """Return a function that recognizes the variables with a status in the catalogue."""
     return lambda name: (row := catalogue.find(name)) is not None and row.status in statuses
 
 
-@rule("N01", Severity.WARNING, settings=lambda name: _is_unknown(name) or _has_extra_words(name))
+@rule("N01", Severity.WARNING, settings=_is_unknown)
 def check_unknown(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """The name is unknown to NCCL.
 
@@ -30,12 +26,7 @@ def check_unknown(setting: Setting, ranks: RankContext) -> Iterator[str]:
 
     Source: NVIDIA/nccl src/misc/param.cc; the catalogue of names.
     """
-    if setting.name in ranks.own_names or ranks.has_hidden_names:
-        return
-    if _has_extra_words(setting.name):
-        name = quote((setting.name.split() or [""])[-1])
-        yield f"the file's lines are taken as they are; write {name}=VALUE"
-    elif _is_unknown(setting.name):
+    if setting.name not in ranks.own_names and not ranks.has_hidden_names:
         yield f"NCCL knows no such name and ignores it; {_suggest_name(setting.name)}"
 
 
