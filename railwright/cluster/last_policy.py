@@ -1,8 +1,8 @@
 """Keeps the last valid policy in a second ConfigMap, so that a restart does not lose it.
 
 Servers read this copy when they start, and use it while the policy is invalid and none has been valid since. The
-webhook's replicas write it, each what it has seen last. Without the ConfigMap, which is part of the installation,
-nothing is stored.
+webhook's replicas write it; the newest version of the policy wins. Without the ConfigMap, which is part of the
+installation, nothing is stored.
 """
 
 import asyncio
@@ -14,6 +14,9 @@ from railwright.fabric import names, views
 from railwright.fabric.policy import model
 
 _PATH = f"/api/v1/namespaces/{installed_names.NAMESPACE}/configmaps/{installed_names.LAST_POLICY}"
+# annotations of the copy: resourceVersion and UID of the policy. Versions are compared within one UID only: those of a
+# backup are another cluster's, or of an object that was deleted since.
+_VERSION, _UID = f"{names.DOMAIN}/policy-version", f"{names.DOMAIN}/policy-uid"
 _READ_AGAIN_SECONDS, _WRITE_AGAIN_SECONDS = 1.0, 30.0
 _MOST_REFUSALS = 5  # an API server that starts refuses everything until it has read its roles
 _FORBIDDEN, _CONFLICT = 403, 409
@@ -66,10 +69,17 @@ async def write(client: clients.Client, store: policies.PolicyStore) -> None:
 
 
 async def _store(client: clients.Client, policy: views.ConfigMap) -> None:
-    """Store the policy, unless the copy is equal. A replica that lags behind stores the newer version next."""
+    """Store the policy, unless the copy is equal, or of a newer version of the same object."""
     copy = await watch_wire.find_object(client, _PATH, views.ConfigMap)
     text = (policy.data or {}).get(names.POLICY_KEY, "")
     if copy is None or (copy.data or {}).get(names.POLICY_KEY) == text:
         return
-    metadata = {"resourceVersion": copy.metadata.resource_version}
+    version, uid, annotations = policy.metadata.resource_version, policy.metadata.uid, copy.metadata.annotations
+    copied = annotations.get(_VERSION, "")
+    are_versions = copied.isdecimal() and version.isdecimal()
+    if annotations.get(_UID) == uid and are_versions and int(copied) > int(version):
+        fields = {"version": version, "copied": copied, "copy": installed_names.LAST_POLICY}
+        _LOG.info("the stored copy is newer than this policy and is not replaced", extra={"fields": fields})
+        return
+    metadata = {"resourceVersion": copy.metadata.resource_version, "annotations": {_VERSION: version, _UID: uid}}
     await client.patch(_PATH, {"metadata": metadata, "data": {names.POLICY_KEY: text}}, _MERGE)

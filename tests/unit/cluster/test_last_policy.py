@@ -18,11 +18,12 @@ class ApiServer:
 
     host = "http://127.0.0.1"
 
-    def __init__(self, text: str = "", refused: tuple[int, ...] = ()) -> None:
+    def __init__(self, text: str = "", version: str = "", uid: str = "u", refused: tuple[int, ...] = ()) -> None:
+        annotations = {"railwright.io/policy-version": version, "railwright.io/policy-uid": uid} if version else {}
         data = {"policy.yaml": text} if text else None
-        self.copy: dict = {"metadata": {"resourceVersion": "1"}, "data": data}
+        self.copy: dict = {"metadata": {"resourceVersion": "1", "annotations": annotations}, "data": data}
         self.refused = list(refused)
-        self.written: list[str] = []
+        self.written: list[tuple[str, str]] = []
         self.conflicts = 0
 
     async def get(self, path: str) -> bytes:
@@ -37,12 +38,14 @@ class ApiServer:
             self.conflicts -= 1
             raise errors.ApiError(409, "Conflict", "", path)
         self.copy = body
-        self.written.append(body["data"]["policy.yaml"])
+        self.written.append(
+            (body["metadata"]["annotations"]["railwright.io/policy-version"], body["data"]["policy.yaml"])
+        )
         return b"{}"
 
 
-def build_config_map(text: str) -> views.ConfigMap:
-    metadata = views.ObjectMeta(name="railwright-policy", uid="u", resource_version="9")
+def build_config_map(text: str, version: str = "9", uid: str = "u") -> views.ConfigMap:
+    metadata = views.ObjectMeta(name="railwright-policy", uid=uid, resource_version=version)
     return views.ConfigMap(metadata=metadata, data={"policy.yaml": text})
 
 
@@ -126,11 +129,29 @@ async def write(cluster: ApiServer, *seen: views.ConfigMap) -> None:
 async def test_a_valid_policy_is_stored_once_and_an_invalid_one_never(monkeypatch):
     monkeypatch.setattr(last_policy, "_WRITE_AGAIN_SECONDS", 0.0)
     cluster = ApiServer(refused=(503,))
-    await write(cluster, build_config_map(GOOD))
-    assert cluster.written == [GOOD]
+    await write(cluster, build_config_map(GOOD, "9"))
+    assert cluster.written == [("9", GOOD)]
     cluster.copy["metadata"]["resourceVersion"] = "2"
-    await write(cluster, build_config_map(GOOD), build_config_map(BAD))
+    await write(cluster, build_config_map(GOOD, "10"), build_config_map(BAD, "11"))
     assert len(cluster.written) == 1
+
+
+async def test_a_replica_that_lags_behind_does_not_replace_a_newer_copy():
+    cluster = ApiServer(GOOD, "100")
+    await write(cluster, build_config_map(OTHER, "99"))
+    assert cluster.written == []
+    await write(cluster, build_config_map(OTHER, "101"))
+    assert [version for version, _ in cluster.written] == ["101"]
+
+
+async def test_a_copy_of_another_object_is_replaced_whatever_its_version():
+    for uid in ("of-a-backup", ""):
+        cluster = ApiServer(GOOD, "90000000", uid)
+        await write(cluster, build_config_map(OTHER, "99", "now"))
+        assert cluster.written == [("99", OTHER)]
+        cluster.copy["metadata"]["resourceVersion"] = "2"
+        await write(cluster, build_config_map(GOOD, "98", "now"))
+        assert len(cluster.written) == 1
 
 
 async def test_a_replica_whose_write_conflicts_compares_again():
