@@ -6,6 +6,8 @@ import sys
 import time
 from collections.abc import Sequence
 
+from aiohttp import web
+
 from extender import (
     access,
     app,
@@ -19,7 +21,7 @@ from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - t
 from railwright.dashboard import application
 from railwright.fabric.overview import gang_assessment, overview_builder, overview_types
 from railwright.fabric.placement.state import assumed_pods
-from railwright.serving import logs, metrics, probes, server, settings, tls
+from railwright.serving import logs, metrics, probes, server, settings
 
 _INTERVAL_SECONDS = 1.0  # between two checks of gangs, and of pods whose time is over
 
@@ -87,21 +89,23 @@ async def serve(options: settings.Settings) -> int:
         post = access.limit_reviews(client.post)
         tasks.append(poster.run)
     has_volcano_port = options.volcano_listen is not None
+    dashboard = None
+    if options.dashboard_listen is not None:
+        builder = overview_builder.OverviewBuilder(state.cluster, deciding.policy, state.pools)
+        dashboard = _build_dashboard(options, options.dashboard_listen, builder, origin, post)
     extender_server = server.Server(
         options,
         app.build_application(deciding, assessor, post, counters, with_volcano=not has_volcano_port),
         checks,
         counters,
         volcano=app.build_volcano_application(deciding, counters) if has_volcano_port else None,
+        dashboard=dashboard,
         refresh=refresh,
     )
     tasks += [
         functools.partial(_keep_current, deciding, gangs, counters, poster, options.assume_seconds),
         cluster_reports.RailGauges(state, counters, deciding.policy).run,
     ]
-    if options.dashboard_listen is not None:
-        builder = overview_builder.OverviewBuilder(state.cluster, deciding.policy, state.pools)
-        tasks += _build_dashboard(options, options.dashboard_listen, builder, origin, post)
     try:
         return await extender_server.run(tasks)
     finally:
@@ -137,30 +141,15 @@ def _build_dashboard(
     builder: overview_builder.OverviewBuilder,
     origin: sources.Sources,
     post: access.Post | None,
-) -> Sequence[server.Task]:
-    """Return the dashboard's tasks. The first raises ports.ListenError if the port is not available.
-
-    Readers need the right to `get` the path /dashboard, as for metrics.
-    """
-    feed = application.Feed(
-        builder,
-        source=f"snapshot {options.snapshot.name}" if options.snapshot else "the extender's cluster",
-        list_problems=origin.list_problems,
-    )
-    certificate = None
-    if not address.is_loopback and options.tls_cert is not None and options.tls_key is not None:
-        certificate = tls.Certificate(options.tls_cert, options.tls_key)  # without those of clients
+) -> web.Application:
+    """Return the dashboard's application. Readers need the right to `get` the path /dashboard, as for metrics."""
+    source = f"snapshot {options.snapshot.name}" if options.snapshot else "the extender's cluster"
+    feed = application.Feed(builder, source=source, list_problems=origin.list_problems)
 
     async def guard(authorization: str, peer: str) -> tuple[int, str] | None:
         return await access.check_path_access(authorization, application.PATH, peer, post)
 
-    async def serve() -> None:
-        async with application.open_port(address, feed, guard, certificate) as bound_address:
-            sys.stderr.write(f"dashboard listening on {bound_address}\n")
-            sys.stderr.flush()
-            await asyncio.Event().wait()  # until the server cancels it at shutdown
-
-    return (serve, *([certificate.watch] if certificate else []))
+    return application.build_application(feed, guard, loopback=address.is_loopback)
 
 
 if __name__ == "__main__":

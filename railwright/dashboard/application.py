@@ -9,17 +9,16 @@ in small steps. A reader that has it already, by its ETag, of this server or of 
 """
 
 import asyncio
-import contextlib
 import hashlib
 import pathlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 from aiohttp import hdrs, typedefs, web
 
 from railwright.fabric.overview import overview_builder
-from railwright.serving import application, ports, settings, tls
+from railwright.serving import application, settings
 
 _PACE_SECONDS = 1.0  # between two refreshes; faster updates are of no use to a person
 _SLOWEST_SECONDS = 5.0  # with thousands of nodes, whose refresh takes longer
@@ -164,13 +163,3 @@ async def send_file(request: web.Request) -> web.Response:
         raise application.HttpError(404, "no such path")
     media_type = _MEDIA_TYPES[name.rpartition(".")[2]]
     return application.reply(_PAGE[name], content_type=f"{media_type}; charset=utf-8")
-
-
-@contextlib.asynccontextmanager
-async def open_port(
-    at: settings.Address, feed: Feed, guard: Guard, certificate: tls.Certificate | None = None
-) -> AsyncIterator[settings.Address]:
-    """Serve the dashboard at `at` during a `with` block; yields the actual address. Raises ports.ListenError."""
-    app = build_application(feed, guard, loopback=at.is_loopback)
-    async with ports.open_port(at, app, certificate) as address:
-        yield address

@@ -26,7 +26,7 @@ Task = Callable[[], Coroutine[Any, Any, None]]
 OnListening = Callable[[Mapping[str, settings.Address]], None]
 """Called with the actual addresses of the ports once they are open."""
 # Ports by the word before "listening on" in docs/interface.md 6.
-_SERVICE, _OPS, _VOLCANO = "", "ops ", "volcano "
+_SERVICE, _OPS, _VOLCANO, _DASHBOARD = "", "ops ", "volcano ", "dashboard "
 
 
 def print_addresses(addresses: Mapping[str, settings.Address]) -> None:
@@ -37,7 +37,7 @@ def print_addresses(addresses: Mapping[str, settings.Address]) -> None:
 
 
 class Server:
-    """One server: its service port, its port for probes and metrics, and background tasks."""
+    """One server: its ports, and background tasks."""
 
     def __init__(  # noqa: PLR0913 - the independent parts of a server, most by name
         self,
@@ -47,24 +47,29 @@ class Server:
         counters: metrics.Metrics,
         *,
         volcano: web.Application | None = None,
+        dashboard: web.Application | None = None,
         refresh: Callable[[], None] = lambda: None,
     ) -> None:
-        """`volcano` is the application of --volcano-listen.
+        """`volcano` is the application of --volcano-listen, `dashboard` that of --dashboard-listen.
 
         `refresh` runs before metrics are read, for gauges that are computed on demand. Raises tls.CertificateError.
         """
         self._options, self._checks, self._counters, self._refresh = options, checks, counters, refresh
         # in the order of opening: that of the probes closes last, so that the final metrics can be scraped
         self._applications = {_OPS: (options.ops_listen, checks.build_application(self._format_metrics))}
-        if volcano is not None and options.volcano_listen is not None:
-            self._applications[_VOLCANO] = options.volcano_listen, volcano
+        others = ((_VOLCANO, options.volcano_listen, volcano), (_DASHBOARD, options.dashboard_listen, dashboard))
+        self._applications |= {name: (at, app) for name, at, app in others if at is not None and app is not None}
         self._applications[_SERVICE] = options.listen, service
-        self._certificate: tls.Certificate | None = None
+        self._certificates: dict[str, tls.Certificate] = {}
         if options.tls_cert is not None and options.tls_key is not None:
             # the application of an extender says who needs a certificate
             is_optional = options.server == "extender"
-            self._certificate = tls.Certificate(options.tls_cert, options.tls_key, options.client_ca, is_optional)
-            checks.add("certificate", self._certificate.check)
+            certificate = tls.Certificate(options.tls_cert, options.tls_key, options.client_ca, is_optional)
+            checks.add("certificate", certificate.check)
+            self._certificates = {_SERVICE: certificate, _VOLCANO: certificate}
+            if options.dashboard_listen is not None and not options.dashboard_listen.is_loopback:
+                # a browser would ask its user for a certificate, if clients could present one
+                self._certificates[_DASHBOARD] = tls.Certificate(options.tls_cert, options.tls_key)
         if options.client_ca:
             service[application.RULES].client_names = options.client_names
         self._stopping, self._drained = asyncio.Event(), asyncio.Event()
@@ -85,10 +90,10 @@ class Server:
             async with contextlib.AsyncExitStack() as stack:
                 addresses = {}
                 for name, (at, app) in self._applications.items():
-                    port = ports.open_port(at, app, self._certificate if name != _OPS else None)
+                    port = ports.open_port(at, app, self._certificates.get(name))
                     addresses[name] = await stack.enter_async_context(port)
                 on_listening(addresses)
-                background = [*tasks, self._certificate.watch] if self._certificate else tasks
+                background = [*tasks, *(certificate.watch for certificate in {*self._certificates.values()})]
                 running += [asyncio.create_task(task()) for task in background]
                 running.append(draining := asyncio.create_task(self._drain()))
                 ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -118,8 +123,8 @@ class Server:
 
     def _format_metrics(self) -> bytes:
         self._refresh()
-        if self._certificate is not None:
-            self._counters.certificate_expiry_timestamp_seconds.set(self._certificate.not_after.timestamp())
+        if (certificate := self._certificates.get(_SERVICE)) is not None:
+            self._counters.certificate_expiry_timestamp_seconds.set(certificate.not_after.timestamp())
         return self._counters.format_exposition()
 
 

@@ -17,7 +17,7 @@ from railwright.cli import __main__ as command_line
 from railwright.dashboard import application
 from railwright.fabric.overview import overview_builder
 from railwright.fabric.placement.state import cluster_state
-from railwright.serving import settings
+from railwright.serving import ports, settings
 
 HERE = settings.Address("127.0.0.1", 0)
 
@@ -226,7 +226,7 @@ async def test_readers_share_a_refresh_which_continues_when_one_disconnects(sess
     reading = asyncio.create_task(feed.read())
     await asyncio.sleep(0)
     reading.cancel()
-    async with application.open_port(HERE, feed, everybody) as where:
+    async with ports.open_port(HERE, application.build_application(feed, everybody, loopback=True)) as where:
         seen = await asyncio.gather(*(session.get(f"http://{where}/api/overview") for _ in range(8)))
         for response in seen:
             assert find(await response.json(), "fabrics", "roce")["nodes"] == 2000
@@ -240,7 +240,7 @@ async def test_permission_is_asked_for_at_each_request(session):
         asked.append(authorization)
         return None if len(asked) == 1 else (403, "no more")
 
-    async with application.open_port(HERE, feed, guard) as where:
+    async with ports.open_port(HERE, application.build_application(feed, guard, loopback=True)) as where:
         for status in (200, 403):
             async with session.get(f"http://{where}/api/overview", headers=bearer("t")) as response:
                 assert response.status == status

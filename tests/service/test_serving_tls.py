@@ -59,7 +59,7 @@ async def test_a_bad_certificate_leaves_the_good_one_in_use(tmp_path, caplog, da
             case "key of another":
                 certificate.write_bytes(authority.leaf("second").certificate_pem)
         for _ in range(2):
-            assert not running.shell._certificate.reload()
+            assert not running.shell._certificates[""].reload()
             assert await running.read_serial(authority.context()) == shell.serial_of(first)
     assert len([record for record in caplog.records if record.name == tls.__name__]) == 1
 
@@ -80,7 +80,7 @@ async def test_certificates_in_a_secret_volume_are_reloaded_when_kubelet_swaps_i
         (mount / "..new").symlink_to("..two")
         (mount / "..new").replace(mount / "..data")
         assert tls._POLL_SECONDS <= 0.5, "a change takes effect within a second: docs/interface.md 6"
-        assert running.shell._certificate.reload()
+        assert running.shell._certificates[""].reload()
         assert await running.read_serial(authority.context()) == shell.serial_of(second)
         assert (await caller.ask(b"1")).status == 200, "open connections stay open"
         assert caller.serial == shell.serial_of(first)
@@ -109,7 +109,7 @@ async def test_only_callers_with_a_certificate_of_the_client_ca_are_accepted_als
 
         assert [await gets_in(client) for client in (trusted, foreign, None)] == [True, False, False]
         clients.write_bytes(theirs.pair.certificate_pem)
-        assert running.shell._certificate.reload()
+        assert running.shell._certificates[""].reload()
         assert [await gets_in(client) for client in (trusted, foreign, None)] == [False, True, False]
 
 
