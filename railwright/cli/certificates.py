@@ -1,49 +1,63 @@
-"""Runs `railwright certs rotate` once."""
+"""Runs `railwright certs rotate`: once, or with --watch until stopped.
+
+`certs.rotation` decides which step is due. With --watch this module manages the pauses between checks, probes and
+metrics. One replica runs. While a second one replaces it, both may write. The API server accepts the writes of only
+one, because each write has the resourceVersion that was read.
+"""
 
 import argparse
 import asyncio
+import datetime as dt
 import functools
+import logging
 import sys
-from collections.abc import Awaitable, Callable
+import time
+
+import prometheus_client
+from cryptography import x509
+from prometheus_client import exposition, registry
 
 from certs import installation, inventory, pki, rotation
 from railwright.cli import cluster_access, formats, output
 from railwright.cluster import client as clients
-from railwright.cluster import errors
-
-
-def run_action(
-    action: Callable[[argparse.Namespace, clients.Client], Awaitable[int]], arguments: argparse.Namespace
-) -> int:
-    """Run an action on the cluster, and return its exit code. Raises UnreadableError and ClusterError."""
-    try:
-        for host in getattr(arguments, "host", ()):
-            pki.build_general_name(host)
-        return cluster_access.run(arguments, functools.partial(action, arguments))
-    except OSError as error:
-        reason = ": ".join(map(str, filter(None, (error.filename, error.strerror)))) or str(error)
-        raise output.UnreadableError(f"certs: {reason}") from None
-    except ValueError as error:
-        raise output.UnreadableError(f"certs: {error}") from None
-
+from railwright.cluster import errors, events, installed_names
+from railwright.serving import logs, ports, probes, settings
 
 _POLL_SECONDS = 1.0  # between two checks during a wait of minutes
 _MAX_CONFLICTS = 10  # writes by others that are tolerated
 
 
-def build_rotator(arguments: argparse.Namespace, client: clients.Client) -> installation.Rotator:
-    """Return the rotator of these options."""
-    return installation.Rotator(
-        client,
+def rotate(arguments: argparse.Namespace) -> int:
+    """Return the exit code of one run, or with --watch that of the watcher. Raise UnreadableError and ClusterError."""
+    try:
+        for host in arguments.host:
+            pki.build_general_name(host)
+        listen = settings.parse_address(arguments.ops_listen)
+    except ValueError as error:
+        raise output.UnreadableError(f"certs: {error}") from None
+    except argparse.ArgumentTypeError as error:
+        raise output.UnreadableError(f"--ops-listen {error}") from None
+    if not arguments.watch:
+        return cluster_access.run(arguments, functools.partial(rotate_once, arguments))
+    logs.configure()
+
+    async def watch(client: clients.Client) -> int:
+        return await Watcher(arguments, client, _build_rotator(arguments, client)).run(listen)
+
+    return cluster_access.run(arguments, watch)
+
+
+def _build_rotator(arguments: argparse.Namespace, client: clients.Client) -> installation.Rotator:
+    specs = inventory.list_specs(
         arguments.namespace,
-        inventory.list_specs(
-            arguments.namespace,
-            more=arguments.host,
-            caller=arguments.scheduler_client,
-            admission_only=arguments.admission_only,
-        ),
-        arguments.overlap,
+        more=arguments.host,
+        caller=arguments.scheduler_client,
+        admission_only=arguments.admission_only,
     )
+    return installation.Rotator(client, arguments.namespace, specs, arguments.overlap)
+
+
+# --- one run ------------------------------------------------------------------------------------------------
 
 
 async def rotate_once(arguments: argparse.Namespace, client: clients.Client) -> int:
@@ -51,7 +65,7 @@ async def rotate_once(arguments: argparse.Namespace, client: clients.Client) -> 
 
     Return 1 if a webhook configuration is missing, otherwise 0.
     """
-    active_rotator = build_rotator(arguments, client)
+    active_rotator = _build_rotator(arguments, client)
     steps: list[rotation.Step] = []
     renew_ca, conflicts = arguments.renew_ca, 0
     while True:
@@ -95,3 +109,148 @@ def _report_rotation(
             file=sys.stderr,
         )
     return output.FINDINGS if missing else output.OK
+
+
+# --- with --watch -------------------------------------------------------------------------------------------
+
+_LOG = logging.getLogger("railwright.certs")
+_MAX_PAUSE = 30.0  # seconds between two checks, whatever fails
+_MAX_DOUBLINGS = 16  # more exceeds _MAX_PAUSE anyway, and overflows after hours of failures
+_MAX_SILENCE = 60.0  # seconds without a successful check after which the rotator is not ready
+_REPEAT_SECONDS = 600.0  # a step that is made again within this time repeats
+_MIN_REPEATS = 2  # after which another writer overwrites a caBundle again and again; one may apply a manifest
+
+
+class Gauges:
+    """Gauges of the rotator."""
+
+    def __init__(self) -> None:
+        self.registry = registry.CollectorRegistry()
+        self._left = prometheus_client.Gauge(
+            "railwright_certs_seconds_left",
+            "Seconds until a stored certificate expires, by this process's clock.",
+            ["certificate"],
+            registry=self.registry,
+        )
+        self._cas = prometheus_client.Gauge(
+            "railwright_certs_trusted_cas",
+            "Number of CAs in the bundle; 2 during a change of the CA.",
+            registry=self.registry,
+        )
+        prometheus_client.ProcessCollector(registry=self.registry)
+
+    def report(self, state: installation.ClusterState) -> None:
+        """Set the gauges."""
+        now = dt.datetime.now(dt.UTC)
+        for name, pair in state.pairs.items():
+            try:
+                expiry = x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_after_utc
+            except ValueError:
+                continue  # the next step replaces it
+            self._left.labels(name).set((expiry - now).total_seconds())
+        self._cas.set(len(state.observed.keyring.trusted))
+
+
+def compute_pause(every: float, failures: int) -> float:
+    """Return the seconds until the next check, after this number of failures in a row."""
+    return min(every * 2.0 ** min(failures, _MAX_DOUBLINGS), _MAX_PAUSE)
+
+
+class Repeats:
+    """Counts how often a step is repeated, because of another writer or because it has no effect."""
+
+    def __init__(self) -> None:
+        self._counts: dict[rotation.Step, tuple[int, float]] = {}  # times made again, time of the last
+
+    def count(self, step: rotation.Step, now: float) -> int:
+        """Return how often this step was repeated, with at most ten minutes between repeats."""
+        recent = {made: item for made, item in self._counts.items() if now - item[1] < _REPEAT_SECONDS}
+        repeats = recent[step][0] + 1 if step in recent else 0
+        self._counts = {**recent, step: (repeats, now)}
+        return repeats
+
+
+class Watcher:
+    """The rotator's process: checks the certificates repeatedly, and serves probes and metrics."""
+
+    def __init__(
+        self, arguments: argparse.Namespace, client: clients.Client, active_rotator: installation.Rotator
+    ) -> None:
+        self._arguments, self._client, self._rotator = arguments, client, active_rotator
+        self._gauges = Gauges()
+        self._events = events.Events(client, installed_names.CERTS, now=lambda: dt.datetime.now(dt.UTC))
+        self._repeats = Repeats()
+        self._last_success, self._last_error = time.monotonic(), ""
+        self._checks = probes.Probes()
+        self._checks.add("rotation", self._find_rotation_problem)
+
+    async def run(self, listen: settings.Address) -> int:
+        """Rotate and answer probes until SIGTERM or SIGINT, or until a task fails. Return the exit code."""
+
+        def announce(address: settings.Address) -> None:
+            print(f"ops listening on {address}", file=sys.stderr, flush=True)
+
+        app = self._checks.build_application(lambda: exposition.generate_latest(self._gauges.registry))
+        try:
+            await ports.serve(listen, app, (self._rotate, self._events.run), announce)
+        except ExceptionGroup as failed:
+            _LOG.critical("a task failed, so this process ends", exc_info=failed)
+            return output.FINDINGS
+        return output.OK
+
+    async def _rotate(self) -> None:
+        """Check every `every` seconds: at once after a step, with growing pauses after failures and repeated steps."""
+        every, failures = self._arguments.every.total_seconds(), 0
+        while True:
+            try:
+                result = await self._rotator.step()
+            except errors.ClusterError as error:
+                failures += 1
+                self._record_failure(error)
+            else:
+                failures = 0
+                self._record_success(result)
+                if isinstance(result, rotation.Step):
+                    repeats = self._repeats.count(result, time.monotonic())
+                    if repeats >= _MIN_REPEATS and result.action is rotation.Action.PUBLISH:
+                        self._report_overwritten()
+                    if repeats:
+                        await asyncio.sleep(compute_pause(every, repeats))
+                    continue
+            await asyncio.sleep(compute_pause(every, failures))
+
+    def _report_overwritten(self) -> None:
+        """Write an Event about each configuration whose caBundle another writer has changed again and again."""
+        state = self._rotator.state
+        if state is None:
+            return
+        for involved, hooks, writers in state.list_overwritten():
+            message = (
+                f"{', '.join(writers) or 'another writer'} overwrites the caBundle of {', '.join(hooks)} whenever "
+                f"{installed_names.CERTS} has written it, and the API server rejects opted-in pods meanwhile; let one "
+                "of both write it: remove the annotation cert-manager.io/inject-ca-from of the configuration, or have "
+                "the GitOps tool ignore caBundle"
+            )
+            self._events.post(involved, warning=True, reason=installed_names.OVERWRITTEN, message=message)
+
+    def _record_success(self, result: rotation.Step | rotation.Wait) -> None:
+        self._last_success, self._last_error = time.monotonic(), ""
+        if self._rotator.state is not None:
+            self._gauges.report(self._rotator.state)
+        if isinstance(result, rotation.Step):
+            fields = {"step": result.action.value, "reason": result.reason, "certificates": result.names}
+            _LOG.info("step done", extra={"fields": fields})
+
+    def _record_failure(self, error: errors.ClusterError) -> None:
+        if error.status in installation.CONFLICTS:
+            _LOG.info("another writer was faster, checking again", extra={"fields": {"error": str(error)}})
+            return
+        if str(error) != self._last_error:
+            self._last_error = str(error)
+            _LOG.warning("check of the certificates failed; trying again", extra={"fields": {"error": error.sentence}})
+
+    def _find_rotation_problem(self) -> str | None:
+        silence = time.monotonic() - self._last_success
+        if silence < _MAX_SILENCE:
+            return None
+        return f"no successful check of the certificates for {silence:.0f} s: {self._last_error or 'see the log'}"

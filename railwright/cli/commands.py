@@ -234,9 +234,7 @@ def _parse_profile(name: str) -> str:
 
 def _configure_validate(parser: Parser) -> None:
     options.add_files(parser, "Policy, or the ConfigMap that contains it.")
-    parser.add_flag("--from-cluster", "Compare it with the cluster's nodes, networks and pods, and its present policy.")
     options.add_output(parser)
-    options.add_cluster(parser)
 
 
 def _configure_scheduler(parser: Parser) -> None:
@@ -318,7 +316,7 @@ _INSTALLATION_COMMANDS = {
                 run="policy_validation:validate",
                 examples=(
                     "railwright policy validate policy.yaml",
-                    "railwright policy validate --from-cluster policy.yaml",
+                    "railwright policy validate -R manifests -o json",
                 ),
                 finding="a policy is invalid",
             ),
@@ -345,7 +343,7 @@ _INSTALLATION_COMMANDS = {
             "rotate": Command(
                 "Issue, renew and replace the certificates in the cluster, and their CA.",
                 _configure_rotate,
-                run="certificate_watching:rotate",
+                run="certificates:rotate",
                 examples=("railwright certs rotate", "railwright certs rotate --renew-ca"),
                 finding="a webhook configuration does not exist",
             ),

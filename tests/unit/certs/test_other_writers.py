@@ -12,7 +12,6 @@ import pytest
 from cryptography import x509
 
 from certs import installation, inventory, rotation, schedules
-from railwright.cli import certificate_watching as watching
 from railwright.cli import certificates, dispatch, output
 from railwright.cluster import errors, installed_names
 from railwright.serving import settings
@@ -179,8 +178,8 @@ async def test_a_ca_bundle_that_is_overwritten_at_once_is_written_with_pauses_an
             raise asyncio.CancelledError
 
     arguments = argparse.Namespace(every=dt.timedelta(seconds=3))
-    watcher = watching.Watcher(arguments, site.cluster, site.rotator)
-    monkeypatch.setattr(watching.asyncio, "sleep", sleep)
+    watcher = certificates.Watcher(arguments, site.cluster, site.rotator)
+    monkeypatch.setattr(certificates.asyncio, "sleep", sleep)
     with pytest.raises(asyncio.CancelledError):
         await watcher._rotate()
     monkeypatch.undo()
@@ -198,7 +197,7 @@ async def test_a_ca_bundle_that_is_overwritten_at_once_is_written_with_pauses_an
 
 
 def test_a_step_that_is_made_again_after_a_while_does_not_repeat():
-    repeats = watching.Repeats()
+    repeats = certificates.Repeats()
     publish, renew = (rotation.Step(action, "because") for action in (rotation.Action.PUBLISH, rotation.Action.RENEW))
     made = [(publish, 0), (renew, 1), (publish, 5), (publish, 10), (publish, 700), (renew, 701)]
     assert [repeats.count(step, now) for step, now in made] == [0, 0, 1, 2, 0, 0]
@@ -212,7 +211,7 @@ async def test_a_failure_of_the_rotator_itself_is_logged_and_ends_the_process_wi
 
     monkeypatch.setattr(rotator, "step", fail)
     monkeypatch.setattr(asyncio.get_running_loop(), "add_signal_handler", lambda *_: None)  # those of the test run stay
-    watcher = watching.Watcher(argparse.Namespace(every=dt.timedelta(seconds=3)), Cluster(), rotator)
+    watcher = certificates.Watcher(argparse.Namespace(every=dt.timedelta(seconds=3)), Cluster(), rotator)
     assert await watcher.run(settings.Address("127.0.0.1", 0)) == 1
     (record,) = [record for record in caplog.records if record.levelname == "CRITICAL"]
     assert record.message == "a task failed, so this process ends"
