@@ -3,7 +3,6 @@
 The proxy strips the header of a token, so the extender gets it in a header of its own.
 """
 
-import contextlib
 from urllib import parse
 
 import msgspec
@@ -57,27 +56,27 @@ async def ask(client: clients.Client, namespace: str, name: str, given: str) -> 
         proxy = f"{_SERVICES}/{scheme}:{installed_names.EXTENDER}:{names.EXTENDER_PORT}/proxy{path}"
         try:
             body = await client.get(proxy, headers={names.PROXIED_AUTHORIZATION: f"Bearer {token}"})
+            return msgspec.json.decode(body, type=overview_types.Explanation)
         except errors.ApiError as error:
             reason, is_own = _read_failure(error.body)
             cause = _describe_failure(error.status, reason, is_own=is_own)
-            if error.status in _BAD_GATEWAY and not is_own:
-                continue
-        else:
-            with contextlib.suppress(*watch_wire.UNREADABLE):
-                return msgspec.json.decode(body, type=overview_types.Explanation)
+            if is_own or error.status not in _BAD_GATEWAY:
+                break
+        except watch_wire.UNREADABLE:
             cause = f"{_PROXY} responds, but not as railwright's extender does; check `server:` in the kubeconfig"
-        break
+            break
     raise NoExtenderError(cause)
 
 
 def _read_failure(body: bytes) -> tuple[str, bool]:
     """Return the message of an error, and True if it is the extender's and not the proxy's."""
-    with contextlib.suppress(*watch_wire.UNREADABLE):
+    try:
         failure = msgspec.json.decode(body)
-        own = frameworks.get_mapping(failure, "error")
-        text = own.get("reason") if own else frameworks.get_mapping(failure).get("message")
-        return errors.quote_message(str(text or "")), bool(own)
-    return "", False
+    except watch_wire.UNREADABLE:
+        return "", False
+    own = frameworks.get_mapping(failure, "error")
+    text = own.get("reason") if own else frameworks.get_mapping(failure).get("message")
+    return errors.quote_message(str(text or "")), bool(own)
 
 
 def _describe_failure(status: int, reason: str, *, is_own: bool) -> str:

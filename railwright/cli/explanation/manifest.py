@@ -13,11 +13,10 @@ from typing import Any
 import msgspec
 
 from railwright.cli import cluster_access, formats, object_files, options, output
-from railwright.cli.explanation import dry_runs, fitting, previews, recorded, templates
+from railwright.cli.explanation import dry_runs, previews, recorded, templates
 from railwright.cluster import client as clients
 from railwright.cluster import errors, kubeconfigs
 from railwright.fabric import names, text
-from railwright.fabric.reasons.codes import PlacementCode
 from railwright.fabric.workloads import frameworks
 from webhook import reviews
 
@@ -44,12 +43,8 @@ def explain(arguments: argparse.Namespace) -> int:
         _print_previews(results)
     if is_local and arguments.snapshot is None:
         output.print_note(_UNCHECKED)
-    return output.FINDINGS if any(map(_is_finding, results)) else output.OK
-
-
-def _is_finding(preview: previews.AdmissionPreview) -> bool:
-    never_fits = any(warning.code == PlacementCode.CAPACITY_NEVER for warning in preview.warnings)
-    return preview.is_rejected or preview.is_uninjected or never_fits
+    is_found = any(preview.is_rejected or preview.is_uninjected for preview in results)
+    return output.FINDINGS if is_found else output.OK
 
 
 def _read_templates(arguments: argparse.Namespace, namespace: str) -> Sequence[templates.Template]:
@@ -78,7 +73,7 @@ def _preview_by_file(arguments: argparse.Namespace, namespace: str) -> Sequence[
         for template in pod_templates:
             made.append(previews.preview_admission(template, policy, caches, source))
             advance()
-    return fitting.add_warnings(made, policy, objects)
+    return made
 
 
 def _preview_by_cluster(arguments: argparse.Namespace, namespace: str) -> Sequence[previews.AdmissionPreview]:
@@ -90,11 +85,7 @@ def _preview_by_cluster(arguments: argparse.Namespace, namespace: str) -> Sequen
     async def ask_all(client: clients.Client) -> Sequence[previews.AdmissionPreview]:
         with output.show_progress("dry runs", total=len(pod_templates)) as advance:
             ask = functools.partial(dry_runs.ask, client)
-            made = await cluster_access.gather(ask, pod_templates, advance=advance)
-        if not any(preview.rails for preview in made):
-            return made
-        with output.show_progress("reading the nodes"):
-            return await fitting.add_warnings_by_cluster(client, made)
+            return await cluster_access.gather(ask, pod_templates, advance=advance)
 
     try:
         return cluster_access.run(arguments, ask_all, dry_runs.NO_CLUSTER)
@@ -131,7 +122,7 @@ def _print_preview(preview: previews.AdmissionPreview) -> None:
     """Print the output for one template."""
     template = preview.template
     part = f", {template.part}" if template.part else ""
-    is_counted = template.pods is not None and template.workload is not None
+    is_counted = template.pods is not None and template.requested is not None  # it is not a bare Pod
     pods = f" ({text.format_count(template.pods or 0, 'pod')})" if is_counted else ""
     output.print_styled((f"{template.owner}{part}{pods}", "bold"))
     style = "bold red" if preview.is_rejected or preview.is_uninjected else "green" if preview.operations else ""

@@ -79,18 +79,15 @@ async def _add_injection(client: clients.Client, pod: job_pods.Pod, record: PodR
         return msgspec.structs.replace(record, uninjected=uninjected)
     if names.FABRIC in pod.metadata.labels or names.INJECTION in pod.metadata.annotations:
         return record
-    workloads = await _read_workloads(client, pod.metadata)
-    about_keys = [
-        warning.locate(_format_workload(workload))
-        for workload in workloads
-        for warning in keys.check_workload(workload)
-    ]
-    uninjected = ""
-    if problem := _explain_workload_label(workloads):
-        switch = await _find_switch(client)
-        causes = "; ".join(filter(None, (switch, problem)))
-        uninjected = f"not injected, because it has no label {names.FABRIC}; {causes}"
-    return msgspec.structs.replace(record, uninjected=uninjected, warnings=(*record.warnings, *about_keys))
+    uninjected, warnings = "", list(record.warnings)
+    for workload in await _read_workloads(client, pod.metadata):
+        title = f"{workload.kind.name} {workload.metadata.name}"
+        unpassed = (warning.text for warning in keys.check_label(workload.kind, workload.label, workload.templates))
+        if not uninjected and (problem := keys.describe_uncopied(workload) or next(unpassed, "")):
+            causes = "; ".join(filter(None, (await _find_switch(client), f"{title}: {problem}")))
+            uninjected = f"not injected, because it has no label {names.FABRIC}; {causes}"
+        warnings += [warning.locate(title) for warning in keys.check_workload(workload)]
+    return msgspec.structs.replace(record, uninjected=uninjected, warnings=warnings)
 
 
 async def _find_switch(client: clients.Client) -> str:
@@ -118,19 +115,6 @@ async def _read_workloads(client: clients.Client, metadata: views.ObjectMeta) ->
         workloads.append(workload)
         metadata = workload.metadata
     return workloads
-
-
-def _explain_workload_label(workloads: Sequence[templates.Workload]) -> str:
-    """Return why the label of the closest workload does not reach a pod, and the fix; "" if no label is lost."""
-    for workload in workloads:
-        warnings = [warning.text for warning in keys.check_label(workload.kind, workload.label, workload.templates)]
-        for problem in filter(None, (keys.describe_uncopied(workload), *warnings)):
-            return f"{_format_workload(workload)}: {problem}"
-    return ""
-
-
-def _format_workload(workload: templates.Workload) -> str:
-    return f"{workload.kind.name} {workload.metadata.name}"
 
 
 # --- the text -----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from railwright.cli.explanation import recorded, templates
 from railwright.fabric import views
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
-from webhook import pods, response_cache, reviews, state
+from webhook import pods, reviews, state
 
 Tree = object_files.Tree
 
@@ -70,10 +70,7 @@ def preview_admission(
     require_valid(template)
     body = build_review(template.pod, POD, template.namespace)
     cluster = template.add_facts(caches.build_facts(template.namespace), policy.document.accelerators)
-    try:
-        answer = pods.handle(body, policy, lambda _: cluster, response_cache.ResponseCache())
-    except reviews.MalformedError as error:
-        raise _build_invalid(template, error) from None
+    answer = pods.handle(body, policy, lambda _: cluster)
     response: Tree = msgspec.json.decode(answer.body)["response"]
     operations = msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []
     after = None
@@ -96,12 +93,8 @@ def require_valid(template: templates.Template) -> None:
     try:
         msgspec.convert(template.pod, views.Pod)
     except msgspec.ValidationError as error:
-        raise _build_invalid(template, error) from None
-
-
-def _build_invalid(template: templates.Template, error: Exception) -> output.UnreadableError:
-    mismatch = object_files.describe_mismatch(error)
-    return output.UnreadableError(f"{template.owner}: its pod template is not valid: {mismatch}")
+        mismatch = object_files.describe_mismatch(error)
+        raise output.UnreadableError(f"{template.owner}: its pod template is not valid: {mismatch}") from None
 
 
 def build_preview(  # noqa: PLR0913 - one argument for each field

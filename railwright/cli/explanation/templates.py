@@ -34,8 +34,6 @@ class Template(msgspec.Struct, frozen=True):
     path: tuple[str | int, ...] = ()  # of the template in the object
     warnings: tuple[reason.Reason, ...] = ()  # about the object; only on its first template
     requested: frozenset[str] | None = None  # extended resources of all templates; None for a bare Pod
-    workload: Tree | None = None  # the object; None for a bare Pod
-    gang_pods: int | None = 1  # of each gang; None as for `pods`
     inherits_label: bool = False  # the label of the pod is that of its workload, which admission copies if enforced
 
     def add_facts(self, known: facts.ClusterFacts, accelerators: Collection[str]) -> facts.ClusterFacts:
@@ -170,8 +168,6 @@ def _build_template(
         pod,
         path=origin.steps,
         requested=template.requested,
-        workload=tree,
-        gang_pods=frameworks.multiply(pods.count, 1),
         inherits_label=inherits_label,
     )
 

@@ -6,7 +6,6 @@ import json
 import sys
 
 import admitting
-import devices
 import jsonpatch
 import pytest
 import yaml
@@ -313,79 +312,3 @@ def test_control_characters_in_a_file_are_escaped(explain):
         _, out, err = explain(document)
         assert not [letter for letter in out + err if not (letter.isprintable() or letter == "\n")]
     assert "[bold red]" in out + err, "and it is no markup"
-
-
-TOPOLOGY = POLICY.replace("    security:", "    placement: {domains: [leaf], oversubscription: [4]}\n    security:")
-
-
-def build_nodes(count: int) -> str:
-    node = """
----
-apiVersion: v1
-kind: Node
-metadata: {{name: n{number}, labels: {{leaf: a}}}}
-status: {{allocatable: {{nvidia.com/mlx5_0: "1", nvidia.com/gpu: "8"}}, conditions: [{{type: Ready, status: "True"}}]}}
-"""
-    networks = SNAPSHOT.partition("---\napiVersion: v1\nkind: Node")[0].replace(
-        ", labels: {pod-security.kubernetes.io/enforce: baseline}", ""
-    )
-    return networks + "".join(node.format(number=number) for number in range(count))
-
-
-def build_job(kind: str, version: str, spec: dict) -> dict:
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": "llm", "namespace": "prod"}, "spec": spec}
-
-
-def build_workloads() -> dict[str, dict]:
-    """Return workloads of three pods in one gang, each with the GPUs and rails of a node."""
-    pod = admitting.pod()
-    template = {"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]}
-    selector = {"matchLabels": {"a": "b"}}
-    return {
-        "Job": build_job("Job", "batch/v1", {"parallelism": 3, "completions": 3, "template": template}),
-        "Deployment": build_job("Deployment", "apps/v1", {"replicas": 3, "selector": selector, "template": template}),
-        "Volcano Job": build_job(
-            "Job",
-            "batch.volcano.sh/v1alpha1",
-            {"tasks": [{"name": name, "replicas": n, "template": template} for name, n in (("a", 1), ("b", 2))]},
-        ),
-        "JobSet": build_job(
-            "JobSet",
-            "jobset.x-k8s.io/v1alpha2",
-            {"replicatedJobs": [{"name": "w", "replicas": 3, "template": {"spec": {"template": template}}}]},
-        ),
-        "LeaderWorkerSet": build_job(
-            "LeaderWorkerSet",
-            "leaderworkerset.x-k8s.io/v1",
-            {"replicas": 5, "leaderWorkerTemplate": {"size": 3, "workerTemplate": template}},
-        ),
-    }
-
-
-@pytest.mark.parametrize("policy", [POLICY, TOPOLOGY], ids=["without domains", "with domains"])
-@pytest.mark.parametrize("workload", build_workloads().values(), ids=build_workloads())
-def test_a_gang_that_never_fits_the_nodes_is_a_finding(explain, workload, policy):
-    (explain.folder / "policy.yaml").write_text(policy)
-    (explain.folder / "snapshot.yaml").write_text(build_nodes(2))
-    snapshot = ("--snapshot", str(explain.folder / "snapshot.yaml"))
-    code, out, err = explain(workload, options=snapshot)
-    assert (code, err) == (1, "")
-    warning = "warning: CapacityNever: the gang never fits: it needs 3 slots, and without any other pod the eligible"
-    assert f"{warning} nodes have 2" in out
-    assert out.count("CapacityNever") == 1
-    (explain.folder / "snapshot.yaml").write_text(build_nodes(3))
-    code, out, _ = explain(workload, options=snapshot)
-    assert (code, "never fits" in out) == (0, False)
-
-
-@pytest.mark.parametrize("policy", [POLICY, TOPOLOGY], ids=["without domains", "with domains"])
-def test_a_resource_that_a_device_class_maps_is_not_said_to_be_missing(explain, policy):
-    """kube-scheduler counts it by the slices, and nodes do not report it."""
-    (explain.folder / "policy.yaml").write_text(policy)
-    nodes = build_nodes(2).replace(', nvidia.com/gpu: "8"', "")
-    (explain.folder / "snapshot.yaml").write_text(nodes)
-    options = ("--snapshot", str(explain.folder / "snapshot.yaml"))
-    assert explain(build_workloads()["Job"], options=options)[0] == 1
-    (explain.folder / "snapshot.yaml").write_text(f"{nodes}---\n{json.dumps(devices.GPU_CLASS)}\n")
-    code, out, _ = explain(build_workloads()["Job"], options=options)
-    assert (code, "never fits" in out) == (0, False)

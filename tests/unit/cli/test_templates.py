@@ -79,7 +79,7 @@ def test_a_job_creates_no_more_pods_than_completions(completions, pods):
     spec = {"parallelism": 8, "completions": completions, "template": {"spec": {"containers": [{"name": "c"}]}}}
     tree = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
     (template,) = templates.expand(tree, "prod")
-    assert template.gang_pods == template.pods == pods
+    assert template.pods == pods
 
 
 def test_every_kind_of_the_table_is_in_the_file():
