@@ -1,14 +1,13 @@
-"""Writes the configuration with which a scheduler calls the extender, and reads those of a cluster's schedulers."""
+"""Writes the configuration with which a scheduler calls the extender, and reads that of a cluster's Volcano."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import yaml
 
 from railwright.cluster import documents, installed_names
 from railwright.fabric import names, views
-from railwright.fabric.injection import accelerators
 from railwright.fabric.policy import model
 from railwright.fabric.workloads import frameworks
 
@@ -21,21 +20,17 @@ _CA_FILE = "/etc/kubernetes/railwright/ca.crt"
 _CLAIMED = '  # pods whose rails come as claims: the webhook adds a limit of "0" of it'
 
 
-# --- what a cluster's schedulers are configured to ask -------------------------------------------------------
+# --- what Volcano is configured to ask ------------------------------------------------------------------------
 
 
-def _parse(configuration: str) -> Any:
-    """Return the tree of a YAML text, or the parser's error as text."""
+def read_volcano(configmap: Any) -> Any:
+    """Return the tree of Volcano's configuration, or the parser's error as text; empty without the ConfigMap."""
+    data = frameworks.get_mapping(configmap, "data")
+    configuration = next((str(value) for key, value in data.items() if key.endswith(".conf")), "")
     try:
         return yaml.load(configuration, Loader=documents.LOADER)  # noqa: S506 - a safe one
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
         return f"is not valid YAML: {' '.join(str(error).split())}"
-
-
-def read_volcano(configmap: Any) -> Any:
-    """Return the tree of Volcano's configuration, or its error; empty without the ConfigMap."""
-    data = frameworks.get_mapping(configmap, "data")
-    return _parse(next((str(value) for key, value in data.items() if key.endswith(".conf")), ""))
 
 
 def list_plugins(tree: Any) -> Mapping[str, Mapping[str, Any]]:
@@ -47,47 +42,9 @@ def list_plugins(tree: Any) -> Mapping[str, Mapping[str, Any]]:
     }
 
 
-def list_kube_schedulers(configmaps: Iterable[Any]) -> Sequence[tuple[str, Any]]:
-    """Return the ConfigMaps with a KubeSchedulerConfiguration, each with its tree or its error."""
-    return [
-        (f"ConfigMap kube-system/{frameworks.get_mapping(configmap, 'metadata').get('name')}", _parse(value))
-        for configmap in configmaps
-        for value in frameworks.get_mapping(configmap, "data").values()
-        if "KubeSchedulerConfiguration" in value
-    ]
-
-
-def find_own_extender(tree: Any) -> Mapping[str, Any] | None:
-    """Return the entry of a KubeSchedulerConfiguration that calls railwright's extender; None without one."""
-    extenders = map(frameworks.get_mapping, frameworks.get_list(tree, "extenders"))
-    return next((item for item in extenders if "/scheduler" in str(item.get("urlPrefix"))), None)
-
-
-def list_callers(volcano: Any, kube: Iterable[Any]) -> dict[str, Sequence[str]]:
-    """Return the schedulers that call the extender, from the ConfigMaps of Volcano and kube-scheduler.
-
-    The values are their managed resources; () if they call it for all pods.
-    """
-    asking: dict[str, Sequence[str]] = {}
-    if (arguments := list_plugins(read_volcano(volcano)).get("extender")) is not None:
-        asking["volcano"] = [*map(str, frameworks.get_list(arguments, MANAGED))]
-    for _, tree in list_kube_schedulers(kube):
-        if (own := find_own_extender(tree)) is not None:
-            resources = map(frameworks.get_mapping, frameworks.get_list(own, "managedResources"))
-            managed = [str(resource.get("name")) for resource in resources]
-            profiles = map(frameworks.get_mapping, frameworks.get_list(tree, "profiles") or ({},))
-            asking |= {str(profile.get("schedulerName") or _DEFAULT): managed for profile in profiles}
-    return asking
-
-
 def get_scheduler(pod: views.Pod) -> str:
     """Return the name of the scheduler that places a pod."""
     return pod.spec.scheduler_name or _DEFAULT
-
-
-def is_unmanaged(pod: views.Pod, managed: Collection[str]) -> bool:
-    """True if a pod requests none of a scheduler's `managed` resources. () manages all pods."""
-    return bool(managed) and accelerators.list_mentioned(pod).isdisjoint(managed)
 
 
 # --- what they must have ------------------------------------------------------------------------------------

@@ -100,4 +100,3 @@ GANG_SIZES = {kind.name: _build_kind(kind) for kind in membership.SIZE_KINDS}  #
 
 # Where schedulers may have their configuration: as in Volcano's Helm chart, and any ConfigMap of this namespace
 VOLCANO_CONFIGURATION = "/api/v1/namespaces/volcano-system/configmaps/volcano-scheduler-configmap"
-KUBE_SCHEDULER_CONFIGURATIONS = "/api/v1/namespaces/kube-system/configmaps"

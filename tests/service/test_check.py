@@ -196,7 +196,7 @@ async def test_missing_permissions_are_named_and_exit_two(installation, check):
     assert "- Node shapes match the nodes: you may not list nodes -A (403 Forbidden)" in out
 
 
-FAULTS = {"pods": 403, "configmaps": 500, "namespaces": objects_stub.GARBAGE}
+FAULTS = {"pods": 403, "nodes": 500, "namespaces": objects_stub.GARBAGE}
 
 
 async def test_an_unreadable_source_has_a_reason_and_stops_nothing(cluster, tmp_path):
@@ -206,7 +206,7 @@ async def test_an_unreadable_source_has_a_reason_and_stops_nothing(cluster, tmp_
         seen = await reader.read(client)
     assert seen.unread["own-pods"] == "you may not list pods -n railwright-system (403 Forbidden)"
     assert "list pods -A" in seen.unread["pods"]
-    assert "answers 500 Internal Server Error: no; " in seen.unread["kube-system"]
+    assert "answers 500 Internal Server Error: no; " in seen.unread["nodes"]
     assert "not as a Kubernetes API server does" in seen.unread["namespaces"]
     assert {"hypernodes", "networks"} <= seen.unknown
     assert seen.find("policy") is None

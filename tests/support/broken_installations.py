@@ -96,7 +96,6 @@ def replace_in(source, old, new):
 
 
 volcano = functools.partial(replace_in, "volcano")
-kube = functools.partial(replace_in, "kube-system")
 
 
 def drop(source, name):
@@ -359,9 +358,6 @@ BREAKS = {
     "no attribute of pairs": (change_claims(edit_policy("gpu.nvidia.com}", "gpu.nvidia.com, pairBy: numaNode}")),
                               "claim-devices", "fail",
                               "gpu-0: resource.kubernetes.io/numaNode is never equal: GPUs have none, NICs "),
-    "claims unseen by kube-scheduler": (
-        lambda t: (installations.add_claims(t), replace_in("kube-system", names.RAILS, "example.com/other")(t)),
-        "kube-scheduler-configuration", "fail", "managedResources lacks railwright.io/rails"),
     "no hypernode": (clear("hypernodes"), "domains", "fail", "no HyperNode"),
     "a node outside": (lambda t: t["hypernodes"][0]["spec"]["members"].pop(), "domains", "warn", "gpu-2"),
     "a loose guard": (clear("admission-bindings"), "admission-policy", "fail", "Binding"),
@@ -380,17 +376,10 @@ BREAKS = {
                        "not https://railwright-extender.railwright-system.svc:8713/volcano"),
     "volcano's pools": (volcano("- nvidia.com/mlx5_1\n", "- x/y\n"), "volcano-configuration", "fail",
                         "nvidia.com/mlx5_1"),
-    "kube's verb": (kube("nodeCacheCapable: true", "nodeCacheCapable: false"), "kube-scheduler-configuration", "fail",
-                    "nodeCacheCapable"),
-    "kube's pools": (kube("{name: nvidia.com/mlx5_1,", "{name: x/y,"), "kube-scheduler-configuration", "fail",
-                     "managedResources lacks nvidia.com/mlx5_1: the scheduler does not ask the extender about"),
-    "kube's count": (kube("ignoredByScheduler: false", "ignoredByScheduler: true"), "kube-scheduler-configuration",
-                     "fail", "ignoredByScheduler is true for nvidia.com/mlx5_0"),
     "volcano's segments": (edit_policy("    placement: {preset: topo",
                                     "    nvlinkSegment: 2\n"
                                     "    placement: {preset: topo"),
                            "volcano-configuration", "warn", "fabric roce has nvlinkSegment"),
-    "kube elsewhere": (kube(":8713/scheduler", ":8713/other"), "kube-scheduler-configuration", "warn", "does not call"),
     "a bare pod": (lambda t: t["pods"].append(installations.pod("bare", {names.FABRIC: "roce"}, {})), "uninjected",
                    "fail",
                    "train/bare"),
@@ -402,9 +391,6 @@ BREAKS = {
     "a pod of a scheduler that does not ask": (
         place("notebook", "team-scheduler", injected=False), "schedulers", "warn",
         "team-scheduler has placed train/notebook, and the scheduler of these nodes is volcano"),
-    "a pod of a resource that is not managed": (
-        place("rank-1", "volcano", "rdma/other"), "schedulers", "warn",
-        "placed without the extender, because they request no managed resource: train/rank-1"),
     "no image": (add_unpulled_preflight, "preflight", "fail",
                  "image site/railwright:1 of init container railwright-preflight cannot be pulled: back-off (pod"),
     "failed preflights": (

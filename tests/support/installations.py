@@ -90,12 +90,6 @@ def add_claims(trees: Trees) -> None:
         if plugin["name"] == "extender":
             _append(plugin["arguments"]["extender.managedResources"], names.RAILS)
     volcano["data"][key] = yaml.safe_dump(tree)
-    (scheduler,) = trees["kube-system"]
-    tree = yaml.safe_load(scheduler["data"]["config.yaml"])
-    managed = tree["extenders"][0]["managedResources"]
-    if names.RAILS not in [item["name"] for item in managed]:
-        managed.append({"name": names.RAILS, "ignoredByScheduler": False})
-    scheduler["data"]["config.yaml"] = yaml.safe_dump(tree)
 
 
 def _append(items: list[str], item: str) -> None:
@@ -207,9 +201,6 @@ def _pickle_healthy() -> bytes:
     trees["hypernodes"] = [{**_build_named("leaf-0"), "spec": {"tier": 1, "members": members}}]
     trees["pods"] = [pod("rank-0", {names.FABRIC: "roce"}, {names.INJECTION: "{}"}, gpus=8)]
     trees["volcano"] = [_volcano()]
-    trees["kube-system"] = [
-        {**_build_named("scheduler", namespace="kube-system"), "data": {"config.yaml": _example("kube")}}
-    ]
     return pickle.dumps(trees)
 
 
@@ -249,8 +240,5 @@ def _node(name: str) -> Tree:
 
 
 def _volcano() -> Tree:
-    return {**_build_named("volcano-scheduler-configmap"), "data": {"volcano-scheduler.conf": _example("volcano")}}
-
-
-def _example(scheduler: str) -> str:
-    return (ROOT / "manifests" / "examples" / "schedulers" / f"{scheduler}-scheduler.yaml").read_text()
+    text = (ROOT / "manifests" / "examples" / "schedulers" / "volcano-scheduler.yaml").read_text()
+    return {**_build_named("volcano-scheduler-configmap"), "data": {"volcano-scheduler.conf": text}}

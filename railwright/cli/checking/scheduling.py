@@ -10,14 +10,13 @@ import yaml
 
 from railwright.cli import scheduler_configuration as configuration
 from railwright.cli.checking import installation, nodes
-from railwright.cli.checking.rows import Assessment, State, fail, ok, row, warn
+from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
 from railwright.cli.checking.snapshots import (
     EXTENDER,
     NAMESPACE,
     Snapshot,
     find_named,
     get_list,
-    get_map,
     get_path,
     read_options,
     require,
@@ -32,15 +31,14 @@ GROUP = "scheduling"
 _VOLCANO_LISTEN = "--volcano-listen"  # option of the extender: a port for Volcano alone
 _PREDICATE = "extender.predicateVerb"
 _UNSEEN = (
-    "no ConfigMap says whether this scheduler asks the extender; the scheduler does if the extender's metric "
-    "railwright_requests_total grows while such a pod is placed"
+    "whether this scheduler asks the extender is not known: its configuration is a file. It does if the extender's "
+    "metric railwright_requests_total grows while such a pod is placed"
 )
 _REPLACED = dt.timedelta(minutes=1)  # a replaced replica may answer while it ends, which takes 45 s at most
 _UNREACHED = (
     "configure the scheduler with the present address and CA of the extender, which railwright policy scheduler-config "
     "prints, and restart it; the scheduler's log has the cause"
 )
-_COMPARED = ("filterVerb", "prioritizeVerb", "nodeCacheCapable", "ignorable")  # of a KubeSchedulerConfiguration
 
 
 def _find_unmanaged(snapshot: Snapshot, managed: Sequence[str]) -> str:
@@ -112,43 +110,6 @@ def _find_argument_problems(arguments: Mapping[str, Any], snapshot: Snapshot) ->
         yield f"{configuration.MANAGED} {problem}"
 
 
-@row("change the KubeSchedulerConfiguration; to print what it must have: railwright policy scheduler-config")
-def check_kube_scheduler_configuration(snapshot: Snapshot) -> Assessment:
-    """The kube-scheduler is configured to call the extender.
-
-    As volcano-configuration, for a KubeSchedulerConfiguration in a ConfigMap of `kube-system`. Fails on
-    `ignoredByScheduler: true`: nobody else counts the devices. Skipped on most clusters, because it is a file on the
-    control plane nodes, which the API does not show.
-    """
-    snapshot.require("kube-system")
-    found = configuration.list_kube_schedulers(snapshot.peek("kube-system"))
-    assessments = [_check_kube(snapshot, name, tree) for name, tree in found]
-    require(assessments, "its configuration is a file on the control plane nodes, which the API does not show")
-    calling = [assessment for assessment in assessments if assessment.state is not State.WARN]
-    return (calling or assessments)[0]  # one scheduler that calls the extender is enough
-
-
-def _check_kube(snapshot: Snapshot, configmap: str, tree: Any) -> Assessment:
-    if isinstance(tree, str):
-        return fail(f"{configmap} {tree}")
-    if (own := configuration.find_own_extender(tree)) is None:
-        return warn(f"kube-scheduler does not call railwright: {configmap} has no extender with its URL")
-    shipped = configuration.format_kube_scheduler((), configuration.Extender())
-    expected = yaml.safe_load(shipped)["extenders"][0]
-    problems = [f"{key} is {own.get(key)}, not {expected[key]}" for key in _COMPARED if own.get(key) != expected[key]]
-    managed = get_list(own, "managedResources")
-    ignored = [str(get_path(item, "name")) for item in managed if get_path(item, "ignoredByScheduler") is True]
-    if ignored:
-        shared = "kube-scheduler does not count them, so two pods may get one device, and kubelet rejects the later one"
-        problems.append(f"ignoredByScheduler is true for {text.join_first(ignored, 5)}: {shared}")
-    if managed and (problem := _find_unmanaged(snapshot, [str(get_path(item, "name")) for item in managed])):
-        problems.append(f"managedResources {problem}")
-    options = read_options(find_named(snapshot.peek("deployments"), EXTENDER))
-    if "--client-ca" in options and not {"certFile", "certData"} & {*get_map(own, "tlsConfig")}:
-        problems.append("tlsConfig has no certFile and keyFile, but the extender requires a client certificate")
-    return fail(f"{configmap}: {'; '.join(problems)}") if problems else ok(configmap)
-
-
 @row(
     "let one scheduler place all pods that request accelerators of these nodes: name it in their schedulerName, or "
     "taint the nodes and let only pods of the fabric tolerate it",
@@ -161,11 +122,8 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     Each scheduler counts devices by its own watch. Two that choose one node at the same moment both bind their pod, and
     kubelet rejects the later one (`UnexpectedAdmissionError`). Warns about pods on nodes of the fabric that request
     accelerators and name another scheduler than the one that asks the extender. That one is `placement.schedulerName`
-    of the fabric, or the one whose configuration a ConfigMap has, or else the one of most injected pods there. Skipped
-    if no ConfigMap shows that this one asks the extender, as with the kube-scheduler of kubeadm.
-
-    Also warns about injected pods that a scheduler has placed without the extender, because its configuration has a
-    list of managed resources, and the pod requests none of them.
+    of the fabric, or Volcano or the chart's scheduler if it asks, or else the one of most injected pods there. Skipped
+    for a kube-scheduler, whose configuration is a file on the control plane nodes: whether it asks is not known.
 
     Also warns if injected pods were placed while no scheduler asked, by `railwright_requests_total` of the extender's
     pods: the scheduler is not configured, does not reach the extender, or rejects its certificate. Pods that were
@@ -182,9 +140,10 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
         if pod.spec.node_name in pool
         and accelerators.has_accelerator(accelerators.list_all_requested(pod.spec.containers), snapshot.accelerators)
     ]
-    callers = configuration.list_callers(find_named(snapshot.peek("volcano")), snapshot.peek("kube-system"))
+    plugins = configuration.list_plugins(configuration.read_volcano(find_named(snapshot.peek("volcano"))))
+    callers = ["volcano"] if "extender" in plugins else []
     if find_named(snapshot.peek("deployments"), f"{installed_names.INSTALLATION}-scheduler"):
-        callers[f"{installed_names.INSTALLATION}-scheduler"] = ()  # its configuration is the chart's
+        callers.append(f"{installed_names.INSTALLATION}-scheduler")  # its configuration is the chart's
     injected = [pod for pod in pods if names.INJECTION in pod.metadata.annotations]
     own = Counter(map(configuration.get_scheduler, injected))
     candidates = sorted(callers or own, key=lambda name: -own[name])
@@ -194,15 +153,7 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
         placed_by = text.join_first(sorted(map(configuration.get_scheduler, others)), 3)
         listed = text.join_first([pod.metadata.full_name for pod in others], 4)
         problems.append(f"{placed_by} has placed {listed}, and the scheduler of these nodes is {chosen}")
-    managed: list[views.Pod] = []
-    unmanaged: list[views.Pod] = []
-    for pod in injected:
-        resources = callers.get(configuration.get_scheduler(pod), ())
-        (unmanaged if configuration.is_unmanaged(pod, resources) else managed).append(pod)
-    if unmanaged:
-        listed = text.join_first([pod.metadata.full_name for pod in unmanaged], 4)
-        problems.append(f"placed without the extender, because they request no managed resource: {listed}")
-    if unanswered := _describe_unanswered(snapshot, managed):
+    if unanswered := _describe_unanswered(snapshot, injected):
         return warn("; ".join([unanswered, *problems]), _UNREACHED)
     if problems:
         return warn("; ".join(problems))

@@ -132,7 +132,6 @@ SOURCES: Mapping[str, Source] = {
     "refusals": Source("/api/v1/events", views.Event, {"fieldSelector": "reason=FabricRefused"}),
     "overwritten": Source("/api/v1/events", views.Event, {"fieldSelector": f"reason={installed_names.OVERWRITTEN}"}),
     "volcano": Source(resources.VOLCANO_CONFIGURATION),
-    "kube-system": Source(resources.KUBE_SCHEDULER_CONFIGURATIONS),
     **{
         name: Source(
             f"/apis/{kind.group}/{kind.version}/{kind.plural}" if kind.group else f"/api/{kind.version}/{kind.plural}",

@@ -134,7 +134,6 @@ OUTCOMES = [
     (replace_in("volcano", "extender.allocateFuncVerb:",
                 "extender.predicateVerb: predicate\n      extender.allocateFuncVerb:"), "volcano-configuration", "ok",
      "extender.predicateVerb is needed only if no pod may start on a node with a broken rail"),
-    (start_extender(CLIENT_CA), "kube-scheduler-configuration", "fail", "tlsConfig has no certFile and keyFile"),
     (add_preflights(1, phase="Pending", hours=5), "preflight", "fail", "1 of 1 recent pod failed"),
     (add_preflights(1, label=""), "preflight", "fail", "1 of 1 recent pod failed"),
     (add_preflights(1, passing=2), "preflight", "warn", "1 of 3 recent pods failed"),
@@ -244,14 +243,13 @@ def test_the_fix_for_certificates_of_a_new_installation_is_to_wait_first(name, c
 
 
 def hide_schedulers(trees):
-    """Remove the schedulers' configurations from the cluster, as with kubeadm."""
+    """Remove Volcano, as where kube-scheduler is configured by a file."""
     trees["volcano"].clear()
-    trees["kube-system"].clear()
 
 
 UNSEEN = (
-    "no ConfigMap says whether this scheduler asks the extender; the scheduler does if the extender's metric "
-    "railwright_requests_total grows while such a pod is placed"
+    "whether this scheduler asks the extender is not known: its configuration is a file. It does if the extender's "
+    "metric railwright_requests_total grows while such a pod is placed"
 )
 
 
@@ -259,8 +257,6 @@ UNSEEN = (
     ("changes", "state", "detail"),
     [
         ((place("a", "volcano", "nvidia.com/mlx5_0"),), "ok", "volcano, 1 pod"),
-        ((place("a", "default-scheduler", "nvidia.com/mlx5_0"),), "ok", "default-scheduler, 1 pod"),
-        # both ask the extender, and still race
         (
             (place("a", "volcano", "nvidia.com/mlx5_0"), place("b", "volcano", "nvidia.com/mlx5_0"),
              place("c", "", "nvidia.com/mlx5_0")),
@@ -300,9 +296,6 @@ def build_silent_extender(minutes, resource):
     return trees
 
 
-UNMANAGED = "placed without the extender, because they request no managed resource: train/a"
-
-
 @pytest.mark.parametrize(
     ("minutes", "counts", "resource", "words"),
     [
@@ -310,7 +303,6 @@ UNMANAGED = "placed without the extender, because they request no managed resour
         (20, (0, 7), "nvidia.com/mlx5_0", ""),
         (20, (0,), "nvidia.com/mlx5_0", ""),  # the metrics of the other replica could not be read
         (40, (0, 0), "nvidia.com/mlx5_0", ""),  # placed before the replicas started
-        (20, (0, 0), "nvidia.com/gpu", UNMANAGED),
     ],
 )
 def test_pods_that_were_placed_while_no_scheduler_asked_the_extender_are_named(minutes, counts, resource, words):
@@ -322,7 +314,7 @@ def test_pods_that_were_placed_while_no_scheduler_asked_the_extender_are_named(m
     if words:
         assert result.detail.startswith(words)
         assert result.detail.endswith(": train/a")
-        assert ("railwright policy scheduler-config" in result.hint) == (words != UNMANAGED)
+        assert "railwright policy scheduler-config" in result.hint
 
 
 @pytest.mark.parametrize(("age", "state"), [(30.5, "warn"), (600, "ok")])
@@ -434,13 +426,9 @@ def test_the_check_counts_missed_pods(name):
 def test_hostile_objects_cause_no_exception():
     trees = installations.healthy()
     trees["volcano"][0]["data"] = {"volcano-scheduler.conf": "tiers: [1, {plugins: [2, {name: extender}]}]"}
-    trees["kube-system"][0]["data"] = {"x": "KubeSchedulerConfiguration: {"}
     for node in trees["nodes"]:
         node["status"]["capacity"]["nvidia.com/gpu"] = "many"
-    assert list_failed(assess_trees(trees)) >= {
-        "volcano-configuration",
-        "kube-scheduler-configuration",
-    }
+    assert list_failed(assess_trees(trees)) >= {"volcano-configuration"}
 
 
 @pytest.mark.parametrize(("created", "state"), [(-60, rows.State.WARN), (60, rows.State.OK)])
