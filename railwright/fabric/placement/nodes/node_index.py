@@ -7,11 +7,11 @@ not of nodes. A `RequestView` adds the overrides of one request: nodes of peers,
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import resources, topology
+from railwright.fabric import bounded_cache, resources, topology
 from railwright.fabric.placement import bandwidth, scheduling_request
 from railwright.fabric.placement.nodes import eligibility, node_evaluation, node_states, score_terms
 from railwright.fabric.placement.state import cluster_state, gang_status, object_info, pod_usage
@@ -56,6 +56,8 @@ class NodeIndex:
         self.nodes_by_leaf: Mapping[topology.Domain, Mapping[str, None]] = states.nodes_by_leaf
         self._class_by_facts: dict[node_evaluation.NodeFacts, node_evaluation.NodeClass] = {}
         self._class_by_state = _ClassByState(self._evaluate)
+        # by state and the requests of peers: a large gang has equal peers on many equal nodes
+        self._class_beside = bounded_cache.BoundedCache[Hashable, node_evaluation.NodeClass](node_states.MAX_STATES)
         self._depends_on_labels = eligibility.depends_on_labels(signature.spec)
         self._unselected: tuple[int, Collection[str]] = (-1, ())  # at a version of the nodes
 
@@ -63,6 +65,7 @@ class NodeIndex:
         """Clear the classes if most of them belong to states without nodes."""
         if len(self._class_by_state) > node_states.MAX_STATES + 2 * len(self._states.by_node):
             self._class_by_state, self._class_by_facts = _ClassByState(self._evaluate), {}
+            self._class_beside.clear()
 
     @property
     def uplinks(self) -> bandwidth.Uplinks:
@@ -77,6 +80,11 @@ class NodeIndex:
     def find_classes(self, names: Iterable[str]) -> list[node_evaluation.NodeClass | None]:
         """Return the class of each of these nodes."""
         return list(map(self._class_by_state.__getitem__, map(self._states.by_node.get, names)))
+
+    def find_class_beside(self, name: str, peer_requests: tuple[resources.Amounts, ...]) -> node_evaluation.NodeClass:
+        """Return the class of a node of the cache beside gang peers with these requests."""
+        key = self._states.by_node[name], peer_requests
+        return self._class_beside.find(key, lambda: self.get_class(self._build_facts(*key)))
 
     @property
     def class_of_node(self) -> Mapping[str, node_evaluation.NodeClass]:
@@ -244,8 +252,12 @@ def build_view(
     peer_requests = _list_peer_requests(index, gang.placed)
     for name in sorted(changed_nodes | peer_requests.keys()):  # between equal plans, the order of classes decides
         if name in cluster.nodes:
-            facts = index.build_facts(name, peer_requests.get(name, ()), absent=[request.uid])
-            overrides[name] = index.get_class(facts._replace(eligible=False) if name in unselected else facts)
+            beside = tuple(peer_requests.get(name, ()))
+            if name in changed_nodes or name in unselected:
+                facts = index.build_facts(name, beside, absent=[request.uid])
+                overrides[name] = index.get_class(facts._replace(eligible=False) if name in unselected else facts)
+            else:
+                overrides[name] = index.find_class_beside(name, beside)
     view = RequestView(request, index, overrides)
     if request.is_announced:
         overrides |= _find_emptied(view, cluster)
