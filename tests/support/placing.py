@@ -239,4 +239,4 @@ def list_with_slots(
     """Return the candidate nodes that the plan may use."""
     view = engine.PlacementEngine(cluster).score(request).view
     known = ((name, view.get_class(name)) for name in request.nodes)
-    return [name for name, node_class in known if node_class is not None and node_class.capacity.slot_numa_factors]
+    return [name for name, node_class in known if node_class is not None and node_class.slot_numa_factors]

@@ -367,14 +367,11 @@ def _evaluate_after_members(node_class: node_evaluation.NodeClass, members: int)
     """Return a node's class after `members` pods of the gang: the best NUMA slots are used, and NICs are shared."""
     if not members:
         return node_class
-    node_capacity, crowded = node_class.capacity, node_class.capacity.crowded_shares
-    node_capacity = msgspec.structs.replace(
-        node_capacity,
-        slot_numa_factors=node_capacity.slot_numa_factors[members:],
-        shares=crowded[min(members, len(crowded)) - 1] if crowded else node_capacity.shares,
-        crowded_shares=crowded[members:],
+    return msgspec.structs.replace(
+        node_class,
+        slot_numa_factors=node_class.slot_numa_factors[members:],
+        shares=node_class.shares[min(members, len(node_class.shares) - 2) :],
     )
-    return msgspec.structs.replace(node_class, capacity=node_capacity)
 
 
 # --- waiting ------------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ class Decision(msgspec.Struct, frozen=True):
         def compute_score(tier: float | None, node_class: node_evaluation.NodeClass | None) -> float:
             if node_class is None or node_class.facts.broken:
                 return 0.0
-            rating = rate(ELSEWHERE if tier is None else tier, node_class.capacity, self)
+            rating = rate(ELSEWHERE if tier is None else tier, node_class, self)
             return node_class.score + locality * rating.value
 
         pairs = list(zip(map(tier_by_node.get, names), self.view.find_classes(names), strict=True))
@@ -166,7 +166,7 @@ def decide(
         begun=others.begun if capacity is not whole else (),
         target_leaf=target_leaf,
         max_fill_priority=_find_min_fill_priority(capacity, target_leaf, target_plan),
-        fills_used_nodes=preferred is not None and not any(known.capacity.is_idle for known in preferred.classes),
+        fills_used_nodes=preferred is not None and not any(known.is_idle for known in preferred.classes),
     )
 
 
@@ -201,9 +201,9 @@ def _summarize_peers(
         ring=ring.leaves,
         next_leaf=next_leaf,
         bandwidth=bandwidth_of_placed,
-        shapes={node_class.capacity.shape for node_class in classes},
+        shapes={node_class.facts.shape for node_class in classes},
         rails=rails,
-        rail_shares={node_class.placed_shares for node_class in classes},
+        rail_shares={node_class.shares[0] for node_class in classes},
     )
 
 
@@ -212,8 +212,8 @@ def _find_min_fill_priority(
 ) -> int:
     """Return the lowest fill priority of the nodes in the target leaf that meet the plan."""
     counts = capacity.nodes.get(target_leaf, {}) if target_leaf is not None else {}
-    node_capacities = (node_class.capacity for node_class, nodes in counts.items() if nodes > 0)
-    return min((node.fill_priority for node in node_capacities if plan.is_met_by(node)), default=NO_FILL_LIMIT)
+    known = (node_class for node_class, nodes in counts.items() if nodes > 0)
+    return min((node.fill_priority for node in known if plan.is_met_by(node)), default=NO_FILL_LIMIT)
 
 
 # --- single-pod jobs ----------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def _choose_nodes(view: node_index.RequestView) -> gang_capacity.GangCapacity | 
     """Return the capacity of the offered nodes with the lowest `fill_order`; None if no offered node has a slot."""
     nodes = view.request.nodes
     counts = Counter(zip(map(view.index.leaf_by_node.get, nodes), map(view.get_class, nodes), strict=True))
-    classes = {node_class for _, node_class in counts if node_class and node_class.capacity.slot_numa_factors}
+    classes = {node_class for _, node_class in counts if node_class and node_class.slot_numa_factors}
     if not classes:
         return None
     first = min(node_class.fill_order for node_class in classes)
@@ -262,20 +262,20 @@ def rank_leaves(leaves: Iterable[topology.Domain], decision: Decision) -> dict[t
     return tiers | {target: TARGET} if target in tiers else tiers
 
 
-def rate(tier: float, node_capacity: node_evaluation.NodeCapacity, decision: Decision) -> Rating:
+def rate(tier: float, node_class: node_evaluation.NodeClass, decision: Decision) -> Rating:
     """Rate a node on a leaf of this tier."""
     if decision.fills_used_nodes:  # whatever the leaf
-        if node_capacity.fill_priority > decision.max_fill_priority:
+        if node_class.fill_priority > decision.max_fill_priority:
             why = "other nodes are partly used and hold the pod without splitting its GPUs over NUMA nodes"
             return Rating(PLANNED, why)
         return Rating(TARGET, "a single-pod job fills partly used nodes first, on any leaf")
     is_covered = decision.gang.planning_request == decision.view.request.requests  # the plan is for workers only
     if tier >= PLANNED and is_covered:
-        if not decision.plan.uses_shape_of(node_capacity):
+        if not decision.plan.uses_shape_of(node_class):
             return Rating(ELSEWHERE, f"the leaf is planned, but the gang uses only nodes of {decision.plan.node_type}")
-        if not decision.plan.is_met_by(node_capacity):
+        if not decision.plan.is_met_by(node_class):
             return Rating(ELSEWHERE, "the leaf is planned, but this node would slow the gang down")
-        if tier == TARGET and node_capacity.fill_priority > decision.max_fill_priority:
+        if tier == TARGET and node_class.fill_priority > decision.max_fill_priority:
             others = "other nodes of the target leaf come first"
             return Rating(PLANNED, f"{others} (this node is idle, or would split the pod across NUMA nodes)")
     return Rating(tier)

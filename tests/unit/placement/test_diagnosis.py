@@ -244,7 +244,7 @@ def test_ranks_out_of_order_cross_more_often():
 def test_a_rail_that_a_member_lacks_is_lost_to_all_members(lost, value):
     def remove_rail(rail):
         bad = build_node_class(rails_each={item: 1 for item in RESOURCES if item != RESOURCES[rail]})
-        return msgspec.structs.replace(bad, capacity=msgspec.structs.replace(bad.capacity, slot_numa_factors=(1.0,)))
+        return msgspec.structs.replace(bad, slot_numa_factors=(1.0,))
 
     lacking = {name: remove_rail(rail) for name, rail in lost.items()}
     placement = placement_result.compute(places(*[LEAF_A] * 4, **lacking), bandwidth.Uplinks(SIZES, [1]))

@@ -172,7 +172,7 @@ def test_better_nodes_have_the_higher_scores(worse_first):
 
 def test_a_pods_earlier_announcement_does_not_count_against_it():
     (rail, *_) = decide(build_leaves(a=1), [build_assumed_pod(build_pod("p"), "a-00")])["a-00"].node_class.pools
-    assert rail.free == 1000
+    assert rail.devices.free == 1000
 
 
 def test_an_unknown_node_scores_zero():

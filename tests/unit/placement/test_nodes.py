@@ -109,7 +109,7 @@ def test_a_node_that_is_not_ready_is_not_eligible():
 
 def score_power(node_class: node_evaluation.NodeClass) -> float:
     """Prefer nodes with few free devices, which draw less power when idle."""
-    return 1 / (1 + sum(node_class.facts.free))
+    return 1 / (1 + sum(row.free for row in node_class.facts.devices))
 
 
 # its weight is above that of all other terms together
@@ -141,7 +141,7 @@ HALF = {GPU: "4", RESOURCES[0]: "1", RESOURCES[1]: "1"}
 HALVES = [build_pod_with(f"half-{side}", {GPU: "2", RESOURCES[side]: "1"}, on="n") for side in (0, 2)]
 UNSPLIT = {  # pods on the node, the requests of a pod, pods of its gang: slots, and if one is without a split
     "GPUs on the other NUMA node than the rails": ((), HALF, 2, (2, True)),
-    "the same for a single-pod job, which uses no rail": ((), HALF, 1, (2, True)),
+    "the same for a single-pod job, which uses no rail": ((), HALF, 1, (1, True)),
     "two GPUs left on each NUMA node": (HALVES, {GPU: "4", RESOURCES[0]: "1"}, 2, (1, False)),
     "as many NUMA nodes as on an empty node": ((), {GPU: "6", RESOURCES[0]: "1"}, 2, (1, True)),
 }
@@ -152,8 +152,8 @@ def test_slots_on_more_numa_nodes_than_necessary_are_split(pods, requests, size,
     state = build_cluster([build_node("n", "leaf", rails_each=2)], pods, {"train/g": size})
     request = build_request(build_pod_with("p", requests, group="g"), ["n"], build_policy(shapes=[TWO_SIDED]))
     index = engine.PlacementEngine(state).get_index(request)
-    capacity = index.class_of_node["n"].capacity
-    assert (len(capacity.slot_numa_factors), capacity.has_unsplit_slot) == expected
+    node_class = index.class_of_node["n"]
+    assert (len(node_class.slot_numa_factors), node_class.has_unsplit_slot) == expected
 
 
 # --- the node index -------------------------------------------------------------------------------------------
@@ -165,9 +165,9 @@ def test_an_index_is_current_after_the_resources_of_the_rails_have_changed_back(
     request = build_request(build_pod_with("p", {GPU: "8"}), ["n"])
     fabric = msgspec.structs.replace(request.fabric, rails=request.fabric.rails[:1])
     for pod_request in (request, msgspec.structs.replace(request, fabric=fabric)):
-        assert indexes.get_index(pod_request).class_of_node["n"].capacity.slot_numa_factors
+        assert indexes.get_index(pod_request).class_of_node["n"].slot_numa_factors
     state.upsert_pod(build_pod_with("other", {GPU: "8"}, on="n"))
-    assert not indexes.get_index(request).class_of_node["n"].capacity.slot_numa_factors
+    assert not indexes.get_index(request).class_of_node["n"].slot_numa_factors
 
 
 NODES = [f"n{number}" for number in range(500)]

@@ -17,9 +17,18 @@ LEAVES = (("l0", "s0"), ("l1", "s0"), ("l2", "s1"), ("l3", "s1"), ("l4", "s2"))
 
 
 def grade(shares=(1 / 3,) * RAILS, alignments=(1.0,), shape=""):
-    mask = sum(1 << bit for bit, share in enumerate(shares) if share > 0)
-    return node_evaluation.NodeCapacity(
-        shape=shape, rails=mask, shares=shares, slot_numa_factors=alignments, is_idle=True
+    """Return a class of nodes with all that a plan reads of it, for pods that have NICs of their own."""
+    facts = node_evaluation.NodeFacts(
+        eligible=True, shape=shape, fits_by_other_resources=len(alignments), devices=(), broken=()
+    )
+    return node_evaluation.NodeClass(
+        facts=facts,
+        demand=None,
+        pools=(),
+        usage={},
+        numa_assignments=(),
+        slot_numa_factors=alignments,
+        shares=(shares,) * (len(alignments) + 2),
     )
 
 
@@ -32,38 +41,24 @@ NODES = st.lists(st.tuples(st.sampled_from(LEAVES), GRADES), min_size=1, max_siz
 RATIOS = st.sampled_from([(), (1.0, 7.0), (7.0,), (2.0, 3.0)])
 
 
-def build_class(grade):
-    """Return a class of nodes with only a capacity, all that a plan reads."""
-    return node_evaluation.NodeClass(
-        facts=None,
-        demand=None,
-        pools=(),
-        numa_assignments=(),
-        capacity=grade,
-        usage={},
-    )
-
-
 def supply(nodes, ratios=(), busy=(), absent=()):
     """Return nodes of (leaf, grade); `busy` leaves hold further nodes without room, `absent` grades have no nodes."""
     grades = list(dict.fromkeys((*absent, *(grade for _, grade in nodes))))
     leaves, sizes = {}, {}
     for leaf, grade in nodes:
         counts = leaves.setdefault(leaf, {})
-        counts[grades.index(grade)] = counts.get(grades.index(grade), 0) + 1
+        counts[grade] = counts.get(grade, 0) + 1
     for leaf in (*(leaf for leaf, _ in nodes), *busy):
         for level in range(len(leaf)):
             sizes[leaf[level:]] = sizes.get(leaf[level:], 0) + 1
-    classes = [build_class(grade) for grade in grades]
-    nodes = {leaf: {classes[index]: count for index, count in counts.items()} for leaf, counts in leaves.items()}
-    return gang_capacity.GangCapacity(classes, nodes, bandwidth.Uplinks(sizes, ratios))
+    return gang_capacity.GangCapacity(grades, leaves, bandwidth.Uplinks(sizes, ratios))
 
 
 def worth(members, ratios, sizes):
     """Return the modelled bandwidth of members of (leaf, grade, alignment)."""
     common = functools.reduce(operator.and_, (capacity.rails for _, capacity, _ in members))
     values = [
-        alignment * sum(share for bit, share in enumerate(capacity.shares) if common >> bit & 1)
+        alignment * sum(share for bit, share in enumerate(capacity.shares[1]) if common >> bit & 1)
         for _, capacity, alignment in members
     ]
     for level, ratio in enumerate(ratios):

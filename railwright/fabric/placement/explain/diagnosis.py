@@ -222,14 +222,14 @@ def _count_causes(
 
 def _find_present_cause(node_class: node_evaluation.NodeClass) -> reason.Reason | None:
     """Return why nodes of this class have no slot now, None if they have one."""
-    return None if node_class.capacity.slot_numa_factors else node_explainer.find_blocking_reason(node_class)
+    return None if node_class.slot_numa_factors else node_explainer.find_blocking_reason(node_class)
 
 
 def _find_permanent_cause(node_class: node_evaluation.NodeClass) -> reason.Reason | None:
     """Return why nodes of this class would have no slot even without other pods, None if they would have one."""
     if _count_slots_of_empty_node(node_class):
         return None
-    too_few = [name for name, (_, allocatable, requested) in node_class.usage.items() if allocatable < requested]
+    too_few = [name for name, row in node_class.usage.items() if row.allocatable < row.requested]
     if node_class.facts.eligible and too_few:
         return node_explainer.describe_shortage(node_class, too_few[0])
     if node_class.facts.eligible and node_class.facts.broken:
@@ -269,7 +269,7 @@ def _count_slots_without_others(decision: decisions.Decision) -> int:
 def _count_slots_of_empty_node(node_class: node_evaluation.NodeClass) -> int:
     if not node_class.facts.eligible or node_class.facts.broken:
         return 0
-    by_device = (allocatable // requested for _, allocatable, requested in node_class.usage.values())
+    by_device = (row.allocatable // row.requested for row in node_class.usage.values())
     return min(by_device, default=node_evaluation.MAX_SLOTS_PER_NODE)
 
 
@@ -317,12 +317,11 @@ def _count_degradations(
     nodes: Counter[str] = Counter()
     for leaf in leaves:
         for node_class, count in decision.capacity.nodes[leaf].items():
-            node_capacity = node_class.capacity
-            better = node_capacity.count_slots(decision.plan.rails, min_bandwidth + 2 * node_explainer.CLOSE)
-            if node_capacity.slot_numa_factors and not better:
+            better = node_class.count_slots(decision.plan.rails, min_bandwidth + 2 * node_explainer.CLOSE)
+            if node_class.slot_numa_factors and not better:
                 degradations = node_explainer.list_degradations(node_class)
                 nodes.update(dict.fromkeys([degradation.text for degradation in degradations], count))
-            elif better < len(node_capacity.slot_numa_factors) and node_capacity.crowded_shares:
+            elif better < len(node_class.slot_numa_factors) and node_class.shares[-1] != node_class.shares[1]:
                 nodes[f"too few NICs for {text.format_count(better + 1, 'pod')} of the gang"] += count
     most = nodes.most_common(node_explainer.MAX_NAMED)
     return [f"{degradation} on {text.format_count(count, 'node')}" for degradation, count in most]

@@ -34,19 +34,19 @@ def find_blocking_reason(node_class: node_evaluation.NodeClass) -> reason.Reason
 
 def list_short_resources(node_class: node_evaluation.NodeClass) -> list[str]:
     """Return the accelerators and rail resources with fewer free devices on the node than one pod requests."""
-    return [name for name, (free, _, requested) in node_class.usage.items() if free < requested]
+    return [name for name, devices in node_class.usage.items() if devices.free < devices.requested]
 
 
 def describe_shortage(node_class: node_evaluation.NodeClass, resource: str) -> reason.Reason:
     """Return the reason with the free and the needed amount of one resource."""
-    free, allocatable, requested = node_class.usage[resource]
-    message = _format_shortage(get_label(node_class, resource), free, allocatable, requested)
+    devices = node_class.usage[resource]
+    message = _format_shortage(get_label(node_class, resource), devices, devices.requested)
     return reason.Reason(PlacementCode.DEVICE_SHORTAGE, message)
 
 
-def _format_shortage(label: str, free: int, allocatable: int, requested: int) -> str:
-    free_devices, all_devices = max(0, free) // resources.UNIT, allocatable // resources.UNIT
-    return f"{label} has {free_devices} of {all_devices} free, {requested // resources.UNIT} needed"
+def _format_shortage(label: str, devices: node_evaluation.Devices, needed: int) -> str:
+    free, allocatable = max(0, devices.free) // resources.UNIT, devices.allocatable // resources.UNIT
+    return f"{label} has {free} of {allocatable} free, {needed // resources.UNIT} needed"
 
 
 def get_label(node_class: node_evaluation.NodeClass, resource: str) -> str:
@@ -57,32 +57,20 @@ def get_label(node_class: node_evaluation.NodeClass, resource: str) -> str:
 def list_degradations(node_class: node_evaluation.NodeClass) -> tuple[reason.Reason, ...]:
     """Return the reasons why nodes of this class have less than full bandwidth."""
     degradations = []
-    node_capacity = node_class.capacity
-    if node_capacity.slot_numa_factors and node_capacity.slot_numa_factors[0] < 1:
+    if node_class.slot_numa_factors and node_class.slot_numa_factors[0] < 1:
         degradations.append(reason.Reason(PlacementCode.NUMA_SPLIT, "NUMA splits"))
     for pool in node_class.pools:
         if not pool.is_sufficient:
             shortage = reason.Reason(PlacementCode.DEVICE_SHORTAGE, f"{pool.need.label} not free")
             dead = reason.Reason(PlacementCode.RAIL_BROKEN, f"{pool.need.label} dead or absent")
-            degradations.append(shortage if pool.allocatable > 0 else dead)
+            degradations.append(shortage if pool.devices.allocatable > 0 else dead)
         elif not pool.is_healthy:
             degradations.append(reason.Reason(PlacementCode.RAIL_BROKEN, f"{pool.need.label} degraded"))
-    if not degradations and node_capacity.shares and sum(node_capacity.shares) < 1 - CLOSE:
-        others = _has_others_devices(node_class)
+    if not degradations and node_class.pools and sum(node_class.shares[1]) < 1 - CLOSE:
+        others = any(pool.devices.used_by_others for pool in node_class.pools)
         message = "NICs shared with pods of other jobs" if others else "pods of the gang share NICs"
         degradations.append(reason.Reason(PlacementCode.NICS_SHARED, message))
     return tuple(degradations)
-
-
-def _has_others_devices(node_class: node_evaluation.NodeClass) -> bool:
-    """True if pods outside of the gang use devices of a needed pool."""
-    pools = [pool for pool in node_class.pools if pool.need.resource]
-    peer_usage = node_class.facts.peer_usage[len(node_class.facts.peer_usage) - len(pools) :]  # these come last
-    return any(
-        # peers that do not request the devices they use are not in what is taken
-        pool.allocatable - pool.free > (by_peers if pool.need.resource in node_class.usage else 0)
-        for pool, by_peers in zip(pools, peer_usage, strict=True)
-    )
 
 
 def list_rail_names(node_class: node_evaluation.NodeClass) -> list[str]:
@@ -191,9 +179,9 @@ def explain_nodes(
     return [explain(name) for name in chosen]
 
 
-def _describe_pool(pool: node_evaluation.PoolAvailability, holders: Sequence[pod_usage.Holder]) -> reason.Reason:
+def _describe_pool(pool: node_evaluation.Pool, holders: Sequence[pod_usage.Holder]) -> reason.Reason:
     """Return the shortage of a pool, with the pods (namespace/name) that use it."""
-    message = _format_shortage(pool.need.label, pool.free, pool.allocatable, pool.need.amount)
+    message = _format_shortage(pool.need.label, pool.devices, pool.need.amount)
     users = dict.fromkeys([holder.key for holder in holders if holder.requests.get(pool.need.resource, 0) > 0])
     if users:
         others = " and others" if len(users) > _MAX_HOLDERS_NAMED else ""
@@ -208,7 +196,7 @@ def _explain_terms(
     terms = {term.name: (term.score(node_class), term.explain(node_class)) for term in score_terms.TERMS}
     if decision.has_domains:
         tier = decisions.rank_leaves([leaf], decision).get(leaf, decisions.ELSEWHERE)
-        value, why = decisions.rate(tier, node_class.capacity, decision)
+        value, why = decisions.rate(tier, node_class, decision)
         terms = {"locality": (value, why or _describe_tier(value, leaf, decision)), **terms}
     return {name: node_explanation.Term(round(value, 3), message) for name, (value, message) in terms.items()}
 

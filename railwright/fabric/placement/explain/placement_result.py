@@ -5,6 +5,7 @@ in rank order. The input is the node of each pod, and the node's class without t
 """
 
 import functools
+import operator
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -62,14 +63,11 @@ def compute(pods: Sequence[PlacedPod], uplinks: bandwidth.Uplinks) -> PlacementR
 
 def _find_slowest_pods(pods: Sequence[PlacedPod]) -> tuple[node_evaluation.Bandwidth, list[reason.Reason]]:
     """Return (bandwidth of the slowest pod, the degradations of the nodes of the slowest pods)."""
-    capacities = [pod.node_class.capacity for pod in pods if pod.node_class]
-    capacities_with_rails = [capacity for capacity in capacities if capacity.shares]
-    common = functools.reduce(
-        lambda one, other: one & other, (capacity.rails for capacity in capacities_with_rails), -1
-    )
+    classes = [pod.node_class for pod in pods if pod.node_class]
+    common = functools.reduce(operator.and_, [known.rails for known in classes if known.pools], -1)
     values = [
-        capacity.compute_bandwidth(common) * (capacity.slot_numa_factors[0] if capacity.slot_numa_factors else 1.0)
-        for capacity in capacities
+        node_evaluation.sum_shares(known.shares[1], common) * next(iter(known.slot_numa_factors), 1.0)
+        for known in classes
     ]
     worst = min(values, default=1.0)
     causes, others = [], 0

@@ -36,9 +36,8 @@ class GangCapacity(msgspec.Struct, frozen=True):
         With `only_used`, count only partly used nodes that hold the pod without a split over NUMA nodes.
         """
         slots = {
-            node_class: node_class.capacity.count_slots(rails, min_bandwidth)
-            if (shape is None or node_class.capacity.shape == shape)
-            and not (only_used and node_class.capacity.fill_priority)
+            node_class: node_class.count_slots(rails, min_bandwidth)
+            if (shape is None or node_class.facts.shape == shape) and not (only_used and node_class.fill_priority)
             else 0
             for node_class in self.classes
         }

@@ -151,7 +151,7 @@ def reserve(
     remaining_slots: int, plan: planner.Plan, capacity: gang_capacity.GangCapacity, target_leaf: topology.Domain | None
 ) -> ReservedNodes:
     """Return the nodes to reserve for the unplaced pods of a gang, including the requesting pod in `target_leaf`."""
-    slots_per_node = max((len(node_class.capacity.slot_numa_factors) for node_class in capacity.classes), default=1)
+    slots_per_node = max((len(node_class.slot_numa_factors) for node_class in capacity.classes), default=1)
     reserved: dict[topology.Domain, int] = {}
     for leaf in plan.leaves:
         share = min(remaining_slots, plan.slots_by_leaf[leaf])
@@ -207,8 +207,8 @@ def _remove_nodes(capacity: gang_capacity.GangCapacity, reserved: ReservedNodes)
     nodes = dict(capacity.nodes)
     for leaf in reserved.keys() & nodes.keys():
         left, counts = reserved[leaf], dict(nodes[leaf])
-        for node_class in sorted(counts, key=lambda node_class: -len(node_class.capacity.slot_numa_factors)):
-            removed = min(left, counts[node_class]) if node_class.capacity.slot_numa_factors else 0
+        for node_class in sorted(counts, key=lambda node_class: -len(node_class.slot_numa_factors)):
+            removed = min(left, counts[node_class]) if node_class.slot_numa_factors else 0
             counts[node_class] -= removed
             left -= removed
         nodes[leaf] = counts

@@ -16,7 +16,7 @@ import msgspec
 
 from railwright.fabric import topology
 
-_MAX_SPINE_CHOICES = 256  # combinations of spines that are tried, about 2 ms; above that only the largest spines
+_MAX_SPINE_CHOICES = 256  # sets of spines that are tried, about 2 ms; of more only the spines with the most slots
 
 _MAX_EXACT_CELLS = 4096  # number of leaves x leaves to choose, for which the fit is exact; about 2 ms
 
@@ -29,8 +29,8 @@ class LeafRequest(msgspec.Struct, frozen=True, dict=True):
     remaining: int  # pods to place
     slots: Slots  # slots of the labelled leaves
     peer_leaves: tuple[topology.Domain, ...]  # leaves of placed peers, nearest in rank first
-    # (domains, level): those of the domains whose uplinks carry a crossing; None: all do
-    select_carrying: Callable[[Collection[topology.Domain], int], Collection[topology.Domain]] | None
+    # (domains, level): those of the domains whose uplinks carry a crossing
+    select_carrying: Callable[[Collection[topology.Domain], int], Collection[topology.Domain]]
     next_leaf: topology.Domain | None = None  # leaf of the next peer in rank order; None if there is none
 
     @functools.cached_property
@@ -126,7 +126,7 @@ def _list_groups(request: LeafRequest) -> Iterator[Slots]:
                     groups.setdefault(leaf[level:], {})[leaf] = slots
             yield from (group for domain, group in groups.items() if not domain or domain[0])  # unlabelled: not common
         # at the next level ring edges cross the uplinks of these domains
-        if request.select_carrying is not None and level < depth:
+        if level < depth:
             carrying = request.select_carrying({leaf[level:] for leaf in fresh} | peer_domains, level)
             if not peer_domains.issubset(carrying):
                 return
@@ -177,61 +177,31 @@ def _choose_by_spines(count: int, candidates: Slots, request: LeafRequest) -> tu
     Spines of placed peers are free.
     """
     left = request.missing
+    ascending = sorted(sorted(candidates), key=candidates.__getitem__)
     spines: dict[topology.Domain, list[topology.Domain]] = {}
-    by_name = sorted(candidates)  # the order of leaves with equal slots, both ways
-    for leaf in sorted(by_name, key=candidates.__getitem__, reverse=True):
+    for leaf in ascending:
         spines.setdefault(_get_spine(leaf), []).append(leaf)
-    ascending = sorted(by_name, key=candidates.__getitem__)
     if len(spines) == 1:
         return _choose_tightest(left, count, ascending, candidates)
     positions = {leaf: position for position, leaf in enumerate(ascending)}
-    peer_spines = {_get_spine(leaf) for leaf in request.peer_leaves}
-    max_slots = {
-        spine: sum(candidates[leaf] for leaf in spine_leaves[:count]) for spine, spine_leaves in spines.items()
-    }
-    free = [spine for spine in spines if spine in peer_spines]
-    others = sorted(spine for spine in spines if spine not in peer_spines)
-    order = sorted((max_slots[spine] for spine in others), reverse=True)
-    free_slots = sum(max_slots[spine] for spine in free)
-    # The fewest spines first: all sets of a size while they are few, otherwise only promising ones.
+    most = {spine: sum([candidates[leaf] for leaf in leaves[-count:]]) for spine, leaves in spines.items()}
+    peer_spines = {_get_spine(leaf) for leaf in request.peer_leaves} & spines.keys()
+    others = sorted(spines.keys() - peer_spines, key=lambda spine: (-most[spine], spine))
     for size in range(min(count, len(others)) + 1):
-        if free_slots + sum(order[:size]) < left:
-            continue
-        sets: Iterable[Sequence[topology.Domain]] = itertools.combinations(others, size)
-        if math.comb(len(others), size) > _MAX_SPINE_CHOICES:
-            sets = [spine_order[:size] for spine_order in _list_spine_orders(others, spines, candidates, count)]
-        fitting = (
-            _choose_tightest(left, count, inside, candidates)
-            for more in sets
-            if free_slots + sum([max_slots[spine] for spine in more]) >= left
-            and (
-                inside := sorted(
-                    [leaf for spine in (*free, *more) for leaf in spines[spine]], key=positions.__getitem__
-                )
-            )
-            and sum([candidates[leaf] for leaf in inside[-count:]]) >= left
-        )
-        costs = ((_compute_cost(chosen, request, {}), chosen) for chosen in fitting)
-        best = min(costs, key=lambda row: (row[0].distance, row[0].slots), default=None)
-        if best is not None:
-            return best[1]
+        sets: Iterable[Sequence[topology.Domain]] = [others[:size]]
+        if math.comb(len(others), size) <= _MAX_SPINE_CHOICES:
+            sets = itertools.combinations(others, size)
+        fitting = []
+        for more in sets:
+            chosen = peer_spines.union(more)
+            if sum([most[spine] for spine in chosen]) >= left:
+                inside = sorted([leaf for spine in chosen for leaf in spines[spine]], key=positions.__getitem__)
+                if sum([candidates[leaf] for leaf in inside[-count:]]) >= left:
+                    fitting.append(_choose_tightest(left, count, inside, candidates))
+        if fitting:
+            costs = {chosen: _compute_cost(chosen, request, {}) for chosen in fitting}
+            return min(fitting, key=lambda chosen: (costs[chosen].distance, costs[chosen].slots))
     return _choose_tightest(left, count, ascending, candidates)
-
-
-def _list_spine_orders(
-    others: Sequence[topology.Domain],
-    spines: Mapping[topology.Domain, Sequence[topology.Domain]],
-    candidates: Slots,
-    count: int,
-) -> Sequence[Sequence[topology.Domain]]:
-    """Return three orders of the spines: by their slots, less a different price for each leaf."""
-    marginal = sorted(candidates.values(), reverse=True)[count - 1]
-
-    def sum_above(price: int) -> Mapping[topology.Domain, int]:
-        return {spine: sum([max(0, candidates[leaf] - price) for leaf in spines[spine][:count]]) for spine in others}
-
-    values = [sum_above(price) for price in (0, marginal - 1, marginal)]
-    return [sorted(others, key=value.__getitem__, reverse=True) for value in values]
 
 
 def _sort_leaves(chosen: Sequence[topology.Domain], slots_by_leaf: Slots) -> Sequence[topology.Domain]:

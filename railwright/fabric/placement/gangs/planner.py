@@ -35,112 +35,6 @@ from railwright.fabric import topology
 from railwright.fabric.placement.gangs import gang_capacity, leaf_selection
 from railwright.fabric.placement.nodes import node_evaluation
 
-# --- one set of common rails ----------------------------------------------------------------------------------
-
-
-class RailSetPlanner:
-    """Finds bandwidth and leaves for a gang that uses one set of common rails."""
-
-    def __init__(  # noqa: PLR0913, PLR0917 - one argument a fact
-        self,
-        remaining: int,
-        capacity: gang_capacity.GangCapacity,
-        peer_leaves: tuple[topology.Domain, ...],
-        rails: int,
-        bandwidth_limit: node_evaluation.Bandwidth,
-        next_leaf: topology.Domain | None,
-    ) -> None:
-        self._next_leaf = next_leaf
-        self._remaining = remaining
-        self._capacity = capacity
-        self._peer_leaves = peer_leaves
-        self.rails = rails
-        self._leaf_requests: dict[tuple[node_evaluation.Bandwidth, str | None], leaf_selection.LeafRequest] = {}
-        self._oversubscribed = any(ratio > 1 for ratio in capacity.uplinks.oversubscription)
-        nodes = [node_class.capacity for node_class in capacity.classes]
-        self._values = {  # bandwidths of the slots of all nodes that have these rails
-            min(value, bandwidth_limit)
-            for node in nodes
-            if node.rails & rails == rails and node.slot_numa_factors
-            for value in node_evaluation.list_bandwidths(node, rails)
-        }
-        self.max_bandwidth = max(self._values, default=0.0)
-
-    def find_highest_bandwidth(self) -> node_evaluation.Bandwidth | None:
-        """Return the highest bandwidth at which the gang fits on labelled leaves, or None if it does not fit."""
-        if self.max_bandwidth > 0.0 and self._fits(self.max_bandwidth):  # most gangs: no uplink limits them
-            return self.max_bandwidth
-        values = sorted({*self._values, *self._list_uplink_bandwidths()}, reverse=True)
-        values = [value for value in values if 0.0 < value <= self.max_bandwidth + node_evaluation.TOLERANCE] or [0.0]
-        if not self._fits(values[-1]):
-            return None
-        return values[bisect.bisect_left(values, x=True, key=self._fits)]  # what fits at a value fits at lower ones
-
-    def reaches(self, min_bandwidth: node_evaluation.Bandwidth) -> bool:
-        """True if the gang fits on labelled leaves at `min_bandwidth`."""
-        return self.max_bandwidth >= min_bandwidth - node_evaluation.TOLERANCE and self._fits(min_bandwidth)
-
-    def choose(
-        self, min_bandwidth: node_evaluation.Bandwidth, peer_shapes: Collection[str]
-    ) -> tuple[leaf_selection.LeafChoice, str | None]:
-        """Return leaves and node shape at a bandwidth at which the gang fits.
-
-        The shape is None if all nodes have one, or one shape cannot hold the unplaced pods. `peer_shapes` are the node
-        shapes of the placed peers.
-        """
-        capacities = [node_class.capacity for node_class in self._capacity.classes]
-        shapes = sorted({capacity.shape for capacity in capacities if capacity.slot_numa_factors})
-        if shapes and len(peer_shapes) <= 1 and len({*shapes, *peer_shapes}) > 1:
-            choices = [(self._choose_for_shape(min_bandwidth, shape), shape) for shape in peer_shapes or shapes]
-            if possible := [(choice, shape) for choice, shape in choices if choice is not None]:
-                return min(possible, key=lambda row: (row[0].cost, row[0].leaves))
-        mixed = self._choose_for_shape(min_bandwidth, None)
-        assert mixed is not None, "`find_highest_bandwidth` has shown that it fits"  # noqa: S101 - for the type checker
-        return mixed, None
-
-    def _choose_for_shape(
-        self, min_bandwidth: node_evaluation.Bandwidth, shape: str | None
-    ) -> leaf_selection.LeafChoice | None:
-        used = self._capacity.count_slots(self.rails, min_bandwidth, shape, only_used=True)
-        return leaf_selection.choose_leaves(self._get_leaf_request(min_bandwidth, shape), used)
-
-    def _fits(self, min_bandwidth: node_evaluation.Bandwidth) -> bool:
-        return self._get_leaf_request(min_bandwidth, None).fits
-
-    def _get_leaf_request(
-        self, min_bandwidth: node_evaluation.Bandwidth, shape: str | None
-    ) -> leaf_selection.LeafRequest:
-        """Return the leaf request at `min_bandwidth`. It is cached, because the final one is read twice."""
-        if (request := self._leaf_requests.get((min_bandwidth, shape))) is not None:
-            return request
-        least = min_bandwidth - node_evaluation.TOLERANCE
-        slots_by_leaf = self._capacity.count_slots(self.rails, min_bandwidth, shape)
-        slots_by_leaf.pop(topology.NO_DOMAIN, None)
-        select_carrying = functools.partial(self._capacity.uplinks.select_carrying, least=least)
-        request = self._leaf_requests[min_bandwidth, shape] = leaf_selection.LeafRequest(
-            remaining=self._remaining,
-            slots=slots_by_leaf,
-            peer_leaves=self._peer_leaves,
-            next_leaf=self._next_leaf,
-            select_carrying=select_carrying if self._oversubscribed else None,
-        )
-        return request
-
-    def _list_uplink_bandwidths(self) -> set[node_evaluation.Bandwidth]:
-        """Return the possible bandwidths of single uplink crossings; empty if the fabric is not oversubscribed."""
-        if not self._oversubscribed:
-            return set()
-        depth = max((len(leaf) for leaf in self._capacity.nodes), default=0)
-        return {
-            self._capacity.uplinks.compute_bandwidth(leaf[level:], level)
-            for leaf in (*self._capacity.nodes, *self._peer_leaves)
-            if leaf != topology.NO_DOMAIN
-            for level in range(depth)
-        }
-
-
-# --- all sets -------------------------------------------------------------------------------------------------
-
 _MAX_RAIL_SETS = 32  # sets of common rails that are tried; more exist only if many nodes lack different rails
 
 
@@ -163,13 +57,13 @@ class Plan(msgspec.Struct, frozen=True):
         """Return the name of the node shape for messages."""
         return f"type {self.shape}" if self.shape else "unknown type"
 
-    def uses_shape_of(self, node_capacity: node_evaluation.NodeCapacity) -> bool:
+    def uses_shape_of(self, node_class: node_evaluation.NodeClass) -> bool:
         """True if the plan uses nodes of this shape."""
-        return self.shape is None or node_capacity.shape == self.shape
+        return self.shape is None or node_class.facts.shape == self.shape
 
-    def is_met_by(self, node_capacity: node_evaluation.NodeCapacity) -> bool:
-        """True if a node with this capacity reaches the plan's bandwidth."""
-        return self.uses_shape_of(node_capacity) and node_capacity.count_slots(self.rails, self.bandwidth) > 0
+    def is_met_by(self, node_class: node_evaluation.NodeClass) -> bool:
+        """True if a node of this class reaches the plan's bandwidth."""
+        return self.uses_shape_of(node_class) and node_class.count_slots(self.rails, self.bandwidth) > 0
 
 
 NO_PLAN = Plan(slots_by_leaf={}, bandwidth=0.0, is_complete=False, rails=0)
@@ -200,45 +94,68 @@ def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPee
     peer_leaves = tuple(leaf for leaf in dict.fromkeys(peers.leaves) if leaf != topology.NO_DOMAIN)
     # What the placed peers cannot exceed is no reason to take better nodes for the rest, which other gangs could use.
     crossing_limit = _limit_by_crossings(peer_leaves, capacity)
-    planners = [
-        RailSetPlanner(
-            remaining,
-            capacity,
-            peer_leaves,
-            common,
-            min(crossing_limit, peers.limit_bandwidth(common)),
-            peers.next_leaf,
-        )
-        for common in _list_rail_sets(capacity, peers.rails)
-    ]
-    highest = _find_highest_bandwidth(planners)
-    if highest is None:
-        return _build_incomplete_plan(remaining, capacity, peer_leaves)
-    candidates = planners if len(planners) == 1 else [planner for planner in planners if planner.reaches(highest)]
-    # Leaves are chosen for each set of rails that reaches this bandwidth: with fewer rails more nodes qualify.
-    choices = [(planner, *planner.choose(highest, peers.shapes)) for planner in candidates]
-    # One shape outweighs fewer leaves. Slots are left out: a node has other slots with other rails. On ties the first,
-    # which has the most rails.
-    planner, chosen, shape = min(choices, key=lambda row: (row[2] is None, row[1].cost.domains))
-    return Plan(
-        slots_by_leaf=chosen.slots_by_leaf,
-        bandwidth=highest,
-        is_complete=True,
-        rails=planner.rails,
-        shape=shape,
-    )
+    limits = {
+        rails: min(crossing_limit, peers.limit_bandwidth(rails)) for rails in _list_rail_sets(capacity, peers.rails)
+    }
+
+    @functools.cache  # what is asked for to find the bandwidth is asked for again to choose leaves
+    def build_request(rails: int, least: node_evaluation.Bandwidth, shape: str | None) -> leaf_selection.LeafRequest:
+        slots_by_leaf = capacity.count_slots(rails, least, shape)
+        slots_by_leaf.pop(topology.NO_DOMAIN, None)
+        carrying = functools.partial(capacity.uplinks.select_carrying, least=least - node_evaluation.TOLERANCE)
+        return leaf_selection.LeafRequest(remaining, slots_by_leaf, peer_leaves, carrying, peers.next_leaf)
+
+    def list_fitting(least: node_evaluation.Bandwidth) -> list[int]:
+        """Return the sets of rails with which the gang fits on labelled leaves at this bandwidth."""
+        fast = [rails for rails, limit in limits.items() if limit >= least - node_evaluation.TOLERANCE]
+        return [rails for rails in fast if build_request(rails, least, None).fits]
+
+    def choose(rails: int, shape: str | None) -> leaf_selection.LeafChoice | None:
+        used = capacity.count_slots(rails, highest, shape, only_used=True)
+        return leaf_selection.choose_leaves(build_request(rails, highest, shape), used)
+
+    of_slots = {
+        min(value, limit)
+        for rails, limit in limits.items()
+        for node_class in capacity.classes
+        for value in node_evaluation.list_bandwidths(node_class, rails)
+    }
+    highest = max(of_slots, default=0.0)
+    if not list_fitting(highest):  # most gangs fit: no uplink limits them
+        of_uplinks = _list_uplink_bandwidths(capacity, peer_leaves)
+        values = sorted({value for value in of_slots | of_uplinks if 0.0 < value < highest}, reverse=True)
+        # what fits at a value fits at lower ones
+        at = bisect.bisect_left(values, x=True, key=lambda value: bool(list_fitting(value)))
+        if at == len(values):
+            return _build_incomplete_plan(remaining, capacity, peer_leaves)
+        highest = values[at]
+    shapes = sorted({node_class.facts.shape for node_class in capacity.classes if node_class.slot_numa_factors})
+    is_divided = len(peers.shapes) <= 1 and len({*shapes, *peers.shapes}) > 1
+    # Leaves are chosen for each set of rails that reaches this bandwidth: with fewer rails more nodes qualify. One
+    # shape outweighs fewer leaves. The slots of leaves are compared for one set only: a node has other slots with
+    # other rails. On ties the first set, which has the most rails.
+    choices = []
+    for rails in list_fitting(highest):
+        options: list[tuple[leaf_selection.LeafChoice | None, str | None]]
+        options = [(choose(rails, shape), shape) for shape in (peers.shapes or shapes if is_divided else ())]
+        if not any(choice for choice, _ in options):
+            options = [(choose(rails, None), None)]
+        possible = [(choice, shape) for choice, shape in options if choice is not None]
+        choices.append((rails, *min(possible, key=lambda row: (row[0].cost, row[0].leaves))))
+    rails, chosen, shape = min(choices, key=lambda row: (row[2] is None, row[1].cost.domains))
+    return Plan(chosen.slots_by_leaf, highest, is_complete=True, rails=rails, shape=shape)
 
 
-def _find_highest_bandwidth(planners: Sequence[RailSetPlanner]) -> node_evaluation.Bandwidth | None:
-    """Return the highest bandwidth at which the gang fits with any of these rail sets, or None if it does not fit."""
-    highest: node_evaluation.Bandwidth | None = None
-    for planner in planners:
-        if highest is not None and planner.max_bandwidth <= highest + node_evaluation.TOLERANCE:
-            continue
-        reached = planner.find_highest_bandwidth()
-        if reached is not None and (highest is None or reached > highest + node_evaluation.TOLERANCE):
-            highest = reached
-    return highest
+def _list_uplink_bandwidths(
+    capacity: gang_capacity.GangCapacity, peer_leaves: Sequence[topology.Domain]
+) -> set[node_evaluation.Bandwidth]:
+    """Return the possible bandwidths of single uplink crossings."""
+    leaves = [leaf for leaf in (*capacity.nodes, *peer_leaves) if leaf != topology.NO_DOMAIN]
+    return {
+        capacity.uplinks.compute_bandwidth(leaf[level:], level)
+        for level in range(len(capacity.uplinks.oversubscription))
+        for leaf in leaves
+    }
 
 
 def _limit_by_crossings(
@@ -286,16 +203,14 @@ def _list_rail_sets(capacity: gang_capacity.GangCapacity, rails: int) -> Sequenc
     If there are too many, return the largest ones, and the common rails of more and more nodes. The last one is the set
     of rails that all nodes have, so every gang that fits has a feasible set.
     """
-    of_classes = {
-        node_class.capacity.rails & rails for node_class in capacity.classes if node_class.capacity.slot_numa_factors
-    }
+    of_classes = {node_class.rails & rails for node_class in capacity.classes if node_class.slot_numa_factors}
     if len(of_classes) <= 1:
         return list(of_classes)
     masks: dict[int, int] = {}  # rails of nodes -> their slots; classes without current nodes are ignored
     for counts in capacity.nodes.values():
         for node_class, nodes in counts.items():
-            if slots := nodes * len(node_class.capacity.slot_numa_factors):
-                mask = node_class.capacity.rails & rails
+            if slots := nodes * len(node_class.slot_numa_factors):
+                mask = node_class.rails & rails
                 masks[mask] = masks.get(mask, 0) + slots
     closed = set(masks)
     for mask in sorted(masks, key=int.bit_count, reverse=True):

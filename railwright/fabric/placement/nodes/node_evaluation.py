@@ -90,23 +90,34 @@ def build_signature(
     )
 
 
+class Devices(NamedTuple):
+    """An accelerator, or the pool of some rails, on a node. Amounts in milli-units."""
+
+    free: int
+    allocatable: int
+    capacity: int
+    requested: int  # by one pod; 0 if it needs a rail without requesting it, which is then no limit
+    peers: int = 0  # used by peers of the requesting pod, which share its NICs, requested or not
+
+    @property
+    def used_by_others(self) -> int:
+        """Return what pods outside of the gang use."""
+        return max(0, self.allocatable - self.free - (self.peers if self.requested else 0))
+
+
 class NodeFacts(NamedTuple):
-    """Node state that determines its evaluation. Amounts in milli-units, in the order of the signature's `devices`."""
+    """Node state that determines its evaluation."""
 
     eligible: bool
     shape: str
     fits_by_other_resources: int  # pods that fit by CPU, memory and number of pods, at most MAX_SLOTS_PER_NODE
-    free: tuple[int, ...]
-    allocatable: tuple[int, ...]
-    capacity: tuple[int, ...]
-    # used by peers of the requesting pod, which share its NICs; includes rails they use without requesting them
-    peer_usage: tuple[int, ...]
+    devices: tuple[Devices, ...]  # in the order of the signature's `devices`
     broken: tuple[object_info.BrokenRail, ...]  # rails of the pod; the node comes last
     zones: numa.Zones = ()
     allocatable_zones: numa.Zones = ()  # allocatable, as if no pod ran on the node
 
 
-# --- the slots and the pools of a node ------------------------------------------------------------------------
+# --- the class of a node --------------------------------------------------------------------------------------
 
 Bandwidth = float
 """Modelled bandwidth, 0..1."""
@@ -115,90 +126,35 @@ ALL_RAILS = -1  # as a bit mask
 TOLERANCE = 1e-9  # two sums of the same shares may differ in the last bit
 
 
-class NodeCapacity(msgspec.Struct, frozen=True, cache_hash=True):
-    """Capacity and quality of the nodes of one class, for pods of this gang."""
-
-    shape: str
-    rails: int  # bit mask of the requested rails that have bandwidth left
-    shares: tuple[float, ...]  # bandwidth of each requested rail for one more pod, as a share of all requested rails
-    # one item per slot, best first: 1 if GPUs and NICs share a NUMA node, else less
-    slot_numa_factors: tuple[float, ...]
-    is_idle: bool  # no accelerator or rail of the node is in use
-    has_unsplit_slot: bool = True  # one of its slots uses no more NUMA nodes than necessary
-    # `shares` with 2, 3, ... more pods; () if each pod has its own NICs
-    crowded_shares: tuple[tuple[float, ...], ...] = ()
-
-    def compute_bandwidth(self, rails: int, pods: int = 1) -> Bandwidth:
-        """Return the bandwidth of each of `pods` further pods over these rails, if aligned; 1 without rails."""
-        shares = self.crowded_shares[pods - 2] if self.crowded_shares and pods > 1 else self.shares
-        return sum_shares(shares, rails)
-
-    def count_slots(self, rails: int, min_bandwidth: Bandwidth) -> int:
-        """Return the number of slots on a node at this bandwidth or more, over these rails."""
-        if self.rails & rails != rails:
-            return 0
-        least = min_bandwidth - TOLERANCE
-        bandwidths = list_bandwidths(self, rails)
-        for slot, value in enumerate(bandwidths):  # best first
-            if value < least:
-                return slot
-        return len(bandwidths)
-
-    @property
-    def fill_priority(self) -> int:
-        """Return the fill order in a leaf, lower first: partly used nodes, idle nodes, nodes that would split NUMA."""
-        return 2 * (not self.has_unsplit_slot) + self.is_idle
-
-
 def sum_shares(shares: Sequence[Bandwidth], rails: int) -> Bandwidth:
     """Return the bandwidth over these rails, given the share of each requested rail; 1 without rails."""
     return sum(share for bit, share in enumerate(shares) if rails >> bit & 1) if shares else 1.0
 
 
-@functools.lru_cache(maxsize=4096)  # a plan asks some twenty times for those of a few classes
-def list_bandwidths(node_capacity: NodeCapacity, rails: int) -> Sequence[Bandwidth]:
-    """Return the bandwidth per pod with 1, 2, ... further pods on a node. They share its NICs: the slowest counts."""
-    factors = enumerate(node_capacity.slot_numa_factors, 1)
-    return tuple([factor * node_capacity.compute_bandwidth(rails, pods) for pods, factor in factors])
-
-
-class PoolAvailability(msgspec.Struct, frozen=True):
-    """Availability of one device pool on a node. Amounts in milli-units.
+class Pool(msgspec.Struct, frozen=True):
+    """The devices of some rails on a node.
 
     The rails of a pod that have no resource are a pool with the name "" that is always free.
     """
 
     need: intent.Need
-    free: int
-    allocatable: int
-    capacity: int
+    devices: Devices
     broken: frozenset[str] = frozenset()  # its rails that are
 
     @property
     def is_sufficient(self) -> bool:
         """True if enough devices are free."""
-        return self.free >= self.need.amount
+        return self.devices.free >= self.need.amount
 
     @property
     def is_healthy(self) -> bool:
         """True if all devices of the plugin are allocatable."""
-        return self.allocatable >= self.capacity
+        return self.devices.allocatable >= self.devices.capacity
 
     def rate_rails(self) -> tuple[float, ...]:
         """Return the bandwidth share of a free device of each of its rails: 1, less if degraded, 0 if broken."""
         healthy = 1.0 if self.is_healthy else bandwidth.DEGRADED
         return tuple([0.0 if rail in self.broken else healthy for rail in self.need.rails])
-
-
-# --- evaluation -----------------------------------------------------------------------------------------------
-
-
-class ResourceUsage(NamedTuple):
-    """Usage of one accelerator or pool on a node. Amounts in milli-units."""
-
-    free: int
-    allocatable: int
-    requested: int  # by this pod
 
 
 class NodeClass(msgspec.Struct, frozen=True, eq=False):
@@ -209,14 +165,46 @@ class NodeClass(msgspec.Struct, frozen=True, eq=False):
 
     facts: NodeFacts
     demand: numa.NumaDemand
-    pools: tuple[PoolAvailability, ...]
+    pools: tuple[Pool, ...]
+    usage: Mapping[str, Devices]  # of each requested accelerator and pool
     numa_assignments: tuple[numa.NumaAssignment, ...]  # of one pod after another; () if the layout is unknown
-    capacity: NodeCapacity
-    usage: Mapping[str, ResourceUsage]  # of each requested accelerator and pool
-    available_rails: int = ALL_RAILS  # bit mask of the needed rails that the node has, free or not
-    placed_shares: tuple[float, ...] = ()  # `capacity.shares` for the peers that the node runs
+    # one item per slot, best first: 1 if GPUs and NICs share a NUMA node, else less
+    slot_numa_factors: tuple[float, ...]
+    # bandwidth of each needed rail, as a share of all needed rails, with 0, 1, ... further pods on the node
+    shares: tuple[tuple[float, ...], ...]
+    has_unsplit_slot: bool = True  # one of its slots uses no more NUMA nodes than necessary
     score: float = 0.0  # without locality, 0..100
     fill_order: tuple[float, ...] = ()  # sort key for a single-pod job, lower first; () for other jobs
+
+    @property
+    def rails(self) -> int:
+        """Return the bit mask of the needed rails that have bandwidth left."""
+        return sum(1 << bit for bit, share in enumerate(self.shares[1]) if share > 0)
+
+    @property
+    def available_rails(self) -> int:
+        """Return the bit mask of the rails that the node has, free or not; all bits if the pod needs no rail."""
+        there = [pool.devices.allocatable > 0 and rate > 0 for pool in self.pools for rate in pool.rate_rails()]
+        return sum(1 << bit for bit, is_there in enumerate(there) if is_there) if there else ALL_RAILS
+
+    def count_slots(self, rails: int, min_bandwidth: Bandwidth) -> int:
+        """Return the number of slots on a node at this bandwidth or more, over these rails."""
+        least = min_bandwidth - TOLERANCE
+        bandwidths = list_bandwidths(self, rails)
+        for slot, value in enumerate(bandwidths):  # best first
+            if value < least:
+                return slot
+        return len(bandwidths)
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no accelerator or rail of the node is in use."""
+        return all(devices.free >= devices.allocatable for devices in self.facts.devices)
+
+    @property
+    def fill_priority(self) -> int:
+        """Return the fill order in a leaf, lower first: partly used nodes, idle nodes, nodes that would split NUMA."""
+        return 2 * (not self.has_unsplit_slot) + self.is_idle
 
     @property
     def is_full(self) -> bool:
@@ -224,83 +212,59 @@ class NodeClass(msgspec.Struct, frozen=True, eq=False):
         return not self.facts.fits_by_other_resources or any(row.free < row.requested for row in self.usage.values())
 
 
+@functools.lru_cache(maxsize=4096)  # a plan asks some twenty times for those of a few classes
+def list_bandwidths(node_class: NodeClass, rails: int) -> Sequence[Bandwidth]:
+    """Return the bandwidth per pod with 1, 2, ... further pods on a node; () if it lacks any of the rails.
+
+    The pods share its NICs, so that each further one slows down all.
+    """
+    if node_class.rails & rails != rails:
+        return ()
+    factors = enumerate(node_class.slot_numa_factors, 1)
+    return tuple([factor * sum_shares(node_class.shares[pods], rails) for pods, factor in factors])
+
+
+# --- evaluation -----------------------------------------------------------------------------------------------
+
+
 def evaluate(signature: SchedulingSignature, facts: NodeFacts) -> NodeClass:
     """Evaluate nodes with these facts."""
     pools = _list_pools(signature, facts)
     usage = {
-        name: ResourceUsage(free, allocatable, signature.requests.get(name, 0))
-        for name, free, allocatable in zip(signature.devices, facts.free, facts.allocatable, strict=True)
-        if signature.requests.get(name, 0) > 0  # rails needed only by record, annotation or policy are no limit
+        name: devices for name, devices in zip(signature.devices, facts.devices, strict=True) if devices.requested > 0
     }
     by_device = [max(0, row.free // row.requested) for row in usage.values()]
-    slots = min(facts.fits_by_other_resources, *by_device, MAX_SLOTS_PER_NODE)
+    fitting = min(facts.fits_by_other_resources, *by_device, 1 if signature.is_single_pod else MAX_SLOTS_PER_NODE)
     numa_assignments = (
-        numa.assign_all(facts.zones, signature.full_demand, slots, signature.unrequested)
-        if facts.zones and slots
+        numa.assign_all(facts.zones, signature.full_demand, fitting, signature.unrequested)
+        if facts.zones and fitting
         else ()
     )
+    slots = fitting if facts.eligible and not facts.broken else 0
+    factors, has_unsplit_slot = [1.0] * slots, slots > 0
+    if numa_assignments:
+        factors = [_compute_numa_factor(signature, assignment) for assignment in numa_assignments[:slots]]
+        has_unsplit_slot = _has_unsplit_slot(signature, facts, numa_assignments[:slots])
     return NodeClass(
         facts=facts,
         demand=signature.full_demand,
         pools=pools,
-        numa_assignments=numa_assignments,
-        capacity=_build_capacity(
-            signature, facts, pools, numa_assignments, slots if facts.eligible and not facts.broken else 0
-        ),
         usage=usage,
-        available_rails=_find_available_rails(pools),
-        placed_shares=_compute_shares(signature, facts, pools, further_pods=0),
+        numa_assignments=numa_assignments,
+        slot_numa_factors=tuple(sorted(factors, reverse=True)),
+        shares=tuple([_compute_shares(signature, pools, pods) for pods in range(max(1, slots) + 1)]),
+        has_unsplit_slot=has_unsplit_slot,
     )
 
 
-def _find_available_rails(pools: Sequence[PoolAvailability]) -> int:
-    """Return the bit mask of the rails that the node has, free or not; all bits if the pod needs no rail."""
-    if not pools:
-        return ALL_RAILS
-    there = [pool.allocatable > 0 and rate > 0 for pool in pools for rate in pool.rate_rails()]
-    return sum(1 << bit for bit, is_there in enumerate(there) if is_there)
-
-
-def _list_pools(signature: SchedulingSignature, facts: NodeFacts) -> tuple[PoolAvailability, ...]:
-    """Return the availability of each pool that the pod needs, and of its rails without a resource."""
-    offset = len(signature.devices) - len(signature.needs)
-    amounts = zip(facts.free[offset:], facts.allocatable[offset:], facts.capacity[offset:], strict=True)
-    rows = list(zip(signature.needs, amounts, strict=True))
+def _list_pools(signature: SchedulingSignature, facts: NodeFacts) -> tuple[Pool, ...]:
+    """Return each pool that the pod needs, and its rails without a resource."""
+    rows = list(zip(signature.needs, facts.devices[-len(signature.needs) :], strict=False))
     if rails := signature.uncounted_rails:
         amount = len(rails) * resources.UNIT
-        rows.append((intent.Need(rails, "", amount), (amount, amount, amount)))
+        rows.append((intent.Need(rails, "", amount), Devices(amount, amount, amount, amount)))
     broken = frozenset([row.rail for row in facts.broken])
-    return tuple([PoolAvailability(need, *counted, broken) for need, counted in rows])
-
-
-def _build_capacity(
-    signature: SchedulingSignature,
-    facts: NodeFacts,
-    pools: tuple[PoolAvailability, ...],
-    numa_assignments: tuple[numa.NumaAssignment, ...],
-    slots: int,
-) -> NodeCapacity:
-    shares = _compute_shares(signature, facts, pools)
-    crowded_shares = (
-        ()
-        if signature.is_single_pod
-        else tuple(_compute_shares(signature, facts, pools, pods) for pods in range(2, slots + 1))
-    )
-    is_idle = all(free >= total for free, total in zip(facts.free, facts.allocatable, strict=True))
-    slot_numa_factors, has_unsplit_slot = (1.0,) * slots, slots > 0
-    if numa_assignments:
-        factors = [_compute_numa_factor(signature, assignment) for assignment in numa_assignments[:slots]]
-        slot_numa_factors = tuple(sorted(factors, reverse=True))
-        has_unsplit_slot = _has_unsplit_slot(signature, facts, numa_assignments[:slots])
-    return NodeCapacity(
-        shape=facts.shape,
-        rails=sum(1 << bit for bit, share in enumerate(shares) if share > 0),
-        shares=shares,
-        slot_numa_factors=slot_numa_factors,
-        is_idle=is_idle,
-        has_unsplit_slot=has_unsplit_slot,
-        crowded_shares=crowded_shares if any(pod_shares != shares for pod_shares in crowded_shares) else (),
-    )
+    return tuple([Pool(need, devices, broken) for need, devices in rows])
 
 
 def _has_unsplit_slot(
@@ -326,46 +290,32 @@ def _compute_numa_factor(signature: SchedulingSignature, assignment: numa.NumaAs
     return (assignment.local + bandwidth.MISALIGNED * (rail_devices - assignment.local)) / rail_devices
 
 
-def _compute_shares(
-    signature: SchedulingSignature,
-    facts: NodeFacts,
-    pools: tuple[PoolAvailability, ...],
-    further_pods: int = 1,
-) -> tuple[float, ...]:
+def _compute_shares(signature: SchedulingSignature, pools: tuple[Pool, ...], further_pods: int) -> tuple[float, ...]:
     """Return the bandwidth of each needed rail as a share of all needed rails, for each of `further_pods` further pods.
 
     0 stands for the peers that the node runs: their NUMA nodes are unknown, so their rails count as aligned. Pods
     share NICs with each other, with peers and with other jobs. Degraded rails count less.
     """
     rail_count = sum(len(pool.need.rails) for pool in pools)
-    offset = len(signature.devices) - len(signature.needs)
     shares: list[float] = []
-    for index, pool in enumerate(pools):
+    for pool in pools:
         # A NIC shared by g pods gives each 1/g (measured pair: 0.62 of two NICs, llm-d blog 2026-08-20). That includes
         # pods of one gang: NCCL treats pods with different host names as different hosts, with traffic over the NIC.
-        pods = 1
-        if index < len(signature.needs):
-            pods = _count_pods_per_nic(pool, facts.peer_usage[offset + index], signature, further_pods)
-        free_share = min(1.0, max(0, pool.free) / pool.need.amount) if further_pods else 1.0
+        pods = _count_pods_per_nic(pool, signature, further_pods) if pool.need.resource else 1
+        free_share = min(1.0, max(0, pool.devices.free) / pool.need.amount) if further_pods else 1.0
         rail_share = 1 / pods * free_share / rail_count
         shares.extend([rail_share * rate for rate in pool.rate_rails()])
     return tuple(shares)
 
 
-def _count_pods_per_nic(
-    pool: PoolAvailability,
-    peer_usage: int,
-    signature: SchedulingSignature,
-    further_pods: int,
-) -> int:
+def _count_pods_per_nic(pool: Pool, signature: SchedulingSignature, further_pods: int) -> int:
     """Return the pods per NIC of a pool with `further_pods` further pods, evenly distributed over the NICs."""
     one_pod_per_nic = signature.count_devices_of_nics(pool.need)
-    is_requested = signature.requests.get(pool.need.resource, 0) > 0
-    others = max(0, pool.allocatable - pool.free - (peer_usage if is_requested else 0))
-    gang = peer_usage + further_pods * pool.need.amount
-    if pool.need.amount > one_pod_per_nic:  # several devices of one NIC: a pod does not share a NIC with itself
-        gang = gang * one_pod_per_nic // pool.need.amount
-    return max(1, -(-(others + gang) // one_pod_per_nic))
+    amount = pool.need.amount
+    gang = pool.devices.peers + further_pods * amount
+    if amount > one_pod_per_nic:  # several devices of one NIC: a pod does not share a NIC with itself
+        gang = gang * one_pod_per_nic // amount
+    return max(1, -(-(pool.devices.used_by_others + gang) // one_pod_per_nic))
 
 
 # --- classes --------------------------------------------------------------------------------------------------

@@ -153,10 +153,18 @@ class NodeIndex:
             eligible=eligibility.admits(node, self.signature.spec),
             shape=state.shape,
             fits_by_other_resources=self._count_fitting_pods(state.free),
-            free=self._list_devices(state.free),
-            allocatable=self._list_devices(node.allocatable),
-            capacity=self._list_devices(node.capacity),
-            peer_usage=self._sum_peer_usage(peer_requests),
+            devices=tuple(
+                [
+                    node_evaluation.Devices(
+                        state.free.get(name, 0),
+                        node.allocatable.get(name, 0),
+                        node.capacity.get(name, 0),
+                        self.signature.requests.get(name, 0),
+                        self._sum_peer_usage(name, peer_requests) if peer_requests else 0,
+                    )
+                    for name in self.signature.devices
+                ]
+            ),
             broken=object_info.find_broken(node, self._rails),
             zones=state.zones,
             allocatable_zones=state.allocatable_zones,
@@ -164,29 +172,20 @@ class NodeIndex:
 
     def replace_free(self, facts: node_evaluation.NodeFacts, free: resources.Amounts) -> node_evaluation.NodeFacts:
         """Return the facts of a node with these free resources and free NUMA nodes, as if its pods were gone."""
+        devices = zip(self.signature.devices, facts.devices, strict=True)
         return facts._replace(
-            free=self._list_devices(free),
+            devices=tuple([row._replace(free=free.get(name, 0)) for name, row in devices]),
             fits_by_other_resources=self._count_fitting_pods(free),
             eligible=True,
             zones=facts.allocatable_zones,
         )
 
-    def _sum_peer_usage(self, peer_requests: Sequence[resources.Amounts]) -> tuple[int, ...]:
-        """Return the devices that peers use, including rails that they use without requesting them."""
-        unrequested = self.signature.unrequested
-        accelerated_pods = sum(
-            1 for requests in peer_requests if any(requests.get(name, 0) > 0 for name in self.signature.accelerators)
+    def _sum_peer_usage(self, device: str, peer_requests: Sequence[resources.Amounts]) -> int:
+        """Return how much of a device peers use. Those with accelerators also use rails without requesting them."""
+        unrequested, accelerators = self.signature.unrequested.get(device, 0), self.signature.accelerators
+        return sum(requests.get(device, 0) for requests in peer_requests) or sum(
+            unrequested for requests in peer_requests if any(requests.get(name, 0) > 0 for name in accelerators)
         )
-        return tuple(
-            [
-                sum(requests.get(name, 0) for requests in peer_requests) or accelerated_pods * unrequested.get(name, 0)
-                for name in self.signature.devices
-            ]
-        )
-
-    def _list_devices(self, amounts: resources.Amounts) -> tuple[int, ...]:
-        """Return the amounts of the signature's devices, in its order."""
-        return tuple([amounts.get(name, 0) for name in self.signature.devices])
 
     def _count_fitting_pods(self, amounts: resources.Amounts) -> int:
         """Return how many pods fit by CPU, memory and other resources that are not devices."""
@@ -296,6 +295,6 @@ def _list_peer_requests(
     """
     peer_requests: dict[str, list[resources.Amounts]] = {}
     for peer, known in zip(placed, index.find_classes([peer.node for peer in placed]), strict=True):
-        if known is not None and (known.capacity.slot_numa_factors or index.needs_peer_usage):
+        if known is not None and (known.slot_numa_factors or index.needs_peer_usage):
             peer_requests.setdefault(peer.node, []).append(peer.requests)
     return peer_requests

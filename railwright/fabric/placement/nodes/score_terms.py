@@ -60,7 +60,7 @@ def _score_numa(node_class: node_evaluation.NodeClass) -> float:
         return 0.0
     rail_devices = node_class.demand.rail_devices
     if not rail_devices:
-        return float(node_class.capacity.has_unsplit_slot)
+        return float(node_class.has_unsplit_slot)
     local = node_class.numa_assignments[0].local
     return 1.0 if local >= rail_devices else local / rail_devices / 2
 
@@ -74,7 +74,7 @@ def _explain_numa(node_class: node_evaluation.NodeClass) -> str:
     zones = "+".join(map(str, best.zones))
     rail_devices = node_class.demand.rail_devices
     if not rail_devices:
-        return f"GPUs {'on NUMA node' if node_class.capacity.has_unsplit_slot else 'split over NUMA nodes'} {zones}"
+        return f"GPUs {'on NUMA node' if node_class.has_unsplit_slot else 'split over NUMA nodes'} {zones}"
     if best.local >= rail_devices:
         return f"GPUs and rails together on NUMA node {zones}"
     return f"{best.local} of {text.format_count(rail_devices, 'rail')} local to their GPUs, NUMA nodes {zones}"
@@ -100,7 +100,7 @@ def _compute_utilization(node_class: node_evaluation.NodeClass) -> float:
     return sum(shares) / len(shares) if shares else 0.0
 
 
-def _list_usage(node_class: node_evaluation.NodeClass) -> Sequence[node_evaluation.ResourceUsage]:
+def _list_usage(node_class: node_evaluation.NodeClass) -> Sequence[node_evaluation.Devices]:
     """Return the usage of each resource that counts for utilization."""
     accelerators = {name for name, _ in node_class.demand.accelerators}
     usages = [usage for name, usage in node_class.usage.items() if name in accelerators or not accelerators]
@@ -127,7 +127,7 @@ _REPLACED_TERMS = frozenset({NUMA.name, PACKING.name})  # by the fill order
 def compute_fill_order(node_class: node_evaluation.NodeClass) -> tuple[float, ...]:
     """Return the sort key of a node for a single-pod job; lower comes first."""
     return (
-        node_class.capacity.fill_priority,
+        node_class.fill_priority,
         -round(_compute_utilization(node_class), 6),
         -NUMA.score(node_class),
     )
@@ -136,7 +136,7 @@ def compute_fill_order(node_class: node_evaluation.NodeClass) -> tuple[float, ..
 def _score_fill_order(node_class: node_evaluation.NodeClass) -> float:
     """Return the fill order, without rails, as a number from 0 to the sum of the weights of `numa` and `packing`."""
     tie = _ALIGNED / max([1, *(usage.allocatable // resources.UNIT for usage in _list_usage(node_class))])
-    is_unsplit = node_class.capacity.has_unsplit_slot
+    is_unsplit = node_class.has_unsplit_slot
     utilization = (_compute_utilization(node_class) + tie * NUMA.score(node_class)) / (1 + tie)
     weight = NUMA.weight + PACKING.weight
     return weight * (_COMPACT * is_unsplit + _FULL * utilization) / (_COMPACT + _FULL)
