@@ -116,7 +116,6 @@ def decide(
     key = request.gang
     devices = _list_devices(planning_view)
     others = gang_memory.read_reservations(key, devices, memory, cluster)
-    memory = memory.drop_reservations(others.ended)
     preferred = _choose_nodes(planning_view) if planning_view.index.signature.is_single_pod else None
     segmented = segments.find_segments(request, cluster, view.index.leaf_by_node) if request.has_segment else None
     whole = preferred
@@ -124,33 +123,36 @@ def decide(
         is_on_all_leaves = segmented is not None and not request.is_confined
         whole = gang_capacity.build(planning_view, on_all_leaves=is_on_all_leaves)
     whole = whole if segmented is None else segmented.limit(whole)
-    capacity = gang_memory.exclude_reserved_nodes(whole, others.prior)
+    capacity = gang_memory.exclude_reserved_nodes(whole, others.prior.values())
     part = request.part if request.is_confined else ""
-    if part and sum(whole.count_slots().values()) < gang.remaining_slots:
+    if part and sum(whole.count_slots().values()) < gang.unplaced:
         gang = gang_status.build_status(request, cluster, part=part)
     ring = rank_order.Ring(
-        waiting=gang.slot_ranks,
+        waiting=gang.waiting,
         placed=[peer.rank for peer in gang.placed_workers],
         leaves=_list_leaves(gang.placed_workers, view),
         is_closed=not gang.missing,
     )
     bandwidth_of_placed = memory.get(key).get_bandwidth_of_placed(len(gang.placed))
     peers = _summarize_peers(gang, ring, planning_view, bandwidth_of_placed)
-    plan = planner.solve(gang.remaining_slots, capacity, peers)
-    plan = gang_memory.avoid_reserved(plan, others.waiting, gang.remaining_slots, capacity, peers)
+    plan = planner.solve(gang.unplaced, capacity, peers)
+    if not gang.placed_workers:
+        plan = gang_memory.avoid_reserved(plan, others.waiting.values(), gang.unplaced, capacity)
     target_plan = plan
     if segmented is not None:
         target_leaf = segmented.find_target_leaf(plan)
     else:
-        target_leaf = ring.find_target_leaf(gang.find_slot(request.rank), plan.leaves, plan.slots_by_leaf)
+        # a launcher, for which nothing is planned, goes to the first worker
+        rank = request.rank if request.rank in gang.waiting else gang.waiting[0]
+        target_leaf = ring.find_target_leaf(rank, plan.leaves, plan.slots_by_leaf)
     if target_leaf is not None and view.index.nodes_by_leaf[target_leaf].keys().isdisjoint(request.offered):
         # the scheduler offered a sample of nodes without any of that leaf: plan again on the offered leaves
         offered = {leaf: counts for leaf, counts in capacity.nodes.items() if leaf in view.offered_leaves}
         on_offered = msgspec.structs.replace(capacity, nodes=offered)
-        target_plan = planner.solve(gang.remaining_slots, on_offered, peers)
+        target_plan = planner.solve(gang.unplaced, on_offered, peers)
         target_leaf = next(iter(target_plan.leaves), None)
     remembered = gang_memory.GangMemory(
-        reserved=gang_memory.reserve(gang.remaining_slots, plan, capacity, target_leaf),
+        reserved=gang_memory.reserve(gang.unplaced, plan, capacity, target_leaf),
         devices=devices,
         placed=len(gang.placed),
         bandwidth_of_placed=bandwidth_of_placed,
@@ -163,7 +165,7 @@ def decide(
         memory=memory.record(key, remembered if plan.is_complete else None),
         plan=target_plan,
         capacity=capacity,
-        begun=others.begun if capacity is not whole else (),
+        begun=tuple(others.prior) if capacity is not whole else (),
         target_leaf=target_leaf,
         max_fill_priority=_find_min_fill_priority(capacity, target_leaf, target_plan),
         fills_used_nodes=preferred is not None and not any(known.is_idle for known in preferred.classes),

@@ -111,11 +111,7 @@ class PlacementCode(ReasonCode):
     FASTER_NODES_TOO_FEW = (
         "FasterNodesTooFew",
         "Faster nodes have too few slots for the gang.",
-    )
-    RAILS_LOST = (
-        "RailsLost",
-        "The gang runs without some rails, because too few nodes have them free.",
-        "Free or repair these rails.",
+        "Free or repair the rails that other nodes lack.",
     )
     POLICIES_DIFFER = (
         "PoliciesDiffer",

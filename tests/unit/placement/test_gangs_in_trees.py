@@ -1,6 +1,5 @@
 """Gangs placed pod by pod in small trees of domains, alone and in turns: the node of each rank, and the reasons."""
 
-import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -21,7 +20,7 @@ from scheduling_loop import Loop, gang
 from wording import texts
 
 from railwright.fabric.placement.gangs import gang_memory
-from railwright.fabric.policy import model, presets
+from railwright.fabric.policy import presets
 
 PRODUCT = "nvidia.com/gpu.product"
 
@@ -115,49 +114,6 @@ def test_a_gang_that_needs_the_slower_nodes_of_a_leaf_stays_on_this_leaf():
 def test_a_gang_goes_to_a_leaf_with_partly_used_nodes_so_that_idle_nodes_stay_free():
     loop = build_half_used(3, 2)
     assert loop.leaves(loop.create(2, build_half)) == ["used"] * 2
-
-
-# --- gangs of pods of different sizes ----------------------------------------------------------------------
-
-
-POOLED = {
-    "roce": {
-        "transport": "roce",
-        "rails": [{"name": f"rail{i}", "resource": "rdma/pool"} for i in range(8)],
-        "placement": {"domains": [LEAF, SPINE]},
-    }
-}
-
-
-def list_pooled_nodes(*leaves):
-    """Yield nodes of eight GPUs and a pool of eight devices."""
-    for number, size in enumerate(leaves):
-        for index in range(size):
-            name = f"leaf-{number}"
-            yield build_node(f"{name}-{index:02}", name, "s0", rails_each={"rdma/pool": 8})
-
-
-def of_sizes(*sizes):
-    """Return a gang with these numbers of GPUs and pool devices for each pod."""
-    return [
-        build_pod_with(f"g-{rank}", {GPU: str(size), "rdma/pool": str(size)}, group="g")
-        for rank, size in enumerate(sizes)
-    ]
-
-
-def test_consecutive_small_pods_count_as_one_large_pod():
-    fabric_policy = build_policy()
-    document = msgspec.structs.replace(fabric_policy.document, fabrics=msgspec.convert(POOLED, dict[str, model.Fabric]))
-    loop = Loop([*list_pooled_nodes(4, 3, 6)], [], msgspec.structs.replace(fabric_policy, document=document))
-    pods = of_sizes(8, 8, 4, 2, 1)
-    loop.submit(pods)
-    first = loop.decide(pods[0])
-    assert first.plan.leaves == (("leaf-1", "s0"),)
-    assert first.gang.unplaced == 5
-    assert "all 5 pods" in explain(first)["leaf-1-00"].terms["locality"][1]
-    placed = loop.place(pods)
-    assert {loop.leaf_of(name) for name in placed} == {"leaf-1"}
-    assert len(set(placed)) == 3
 
 
 # --- gangs whose pods come in turns: the first has the prior right to its leaves ------------------------------

@@ -69,5 +69,5 @@ def test_missing_indexes_are_the_ranks_of_pods_that_do_not_exist_yet(names, inde
     pods = [build_pod(name, group="gang") for name in names]
     cluster = build_cluster(build_leaves(x=5), pods, least={"train/gang": 5})
     status = gang_status.build_status(build_request(pods[0], ["x-00"]), cluster)
-    assert ([rank.index for rank in status.slot_ranks], status.missing) == (indexes, missing)
-    assert status.remaining_slots == status.unplaced == 5
+    assert ([rank.index for rank in status.waiting], status.missing) == (indexes, missing)
+    assert status.unplaced == 5

@@ -38,16 +38,17 @@ def diagnose(decision: decisions.Decision, cluster: cluster_state.ClusterState) 
     if not decision.has_domains:
         capacity = gang_capacity.build(decision.planning_view, on_all_leaves=True)
         decision = msgspec.structs.replace(decision, capacity=capacity)
-        if _count_free_slots(decision) >= decision.gang.remaining_slots:
+        if _count_free_slots(decision) >= decision.gang.unplaced:
             return Diagnosis()
     peer_leaves = {decision.planning_view.get_leaf(peer.node) for peer in decision.gang.placed_workers}
     min_leaves = 0
     if decision.has_domains:
-        min_leaves = planner.count_min_leaves(decision.gang.remaining_slots, decision.capacity, peer_leaves)
+        min_leaves = planner.count_min_leaves(decision.gang.unplaced, decision.capacity, peer_leaves)
     leaves = {*plan.leaves, *decision.peers_by_leaf} - {topology.NO_DOMAIN}
     if not plan.is_complete:
         # with prior rights of other gangs, the capacity lacks the nodes that are kept for them
         is_known = not decision.begun and not node_explainer.list_uncounted(decision.gang.planning_request, cluster)
+        is_known = is_known and not decision.gang.is_mixed  # small pods may share what a large one needs
         never_fits = is_known and _count_slots_without_others(decision) < _count_gang_slots(decision)
         shortage = _explain_shortage(decision, cluster, never_fits=never_fits)
         return Diagnosis(False, never_fits, min_leaves, (*shortage, *_explain_prior_rights(decision)))
@@ -81,7 +82,7 @@ def _explain_leaf_count(decision: decisions.Decision) -> Iterable[reason.Reason]
     slots_by_leaf = _count_slots_by_leaf(decision, plan.rails, plan.bandwidth)
     fewer = sorted(slots_by_leaf, key=lambda leaf: (-slots_by_leaf[leaf], leaf))[: count - 1]
     enough = sum(slots_by_leaf[leaf] for leaf in fewer)
-    if enough < decision.gang.remaining_slots:
+    if enough < decision.gang.unplaced:
         speed = "full bandwidth" if plan.bandwidth >= bandwidth.FULL else f"{plan.bandwidth:.2f} of the bandwidth"
         if len(fewer) == 1:
             leaf = topology.format_domain(fewer[0])
@@ -89,7 +90,8 @@ def _explain_leaf_count(decision: decisions.Decision) -> Iterable[reason.Reason]
         else:
             counts = node_explainer.count_on_leaves((leaf, slots_by_leaf[leaf]) for leaf in fewer)
             room = f"the {len(fewer)} largest leaves at {speed} have {text.format_count(enough, 'slot')} ({counts})"
-        message = f"{_format_remaining(decision)}; {room}; {text.format_count(count, 'leaf')} is the minimum"
+        remain = text.format_count(decision.gang.unplaced, "pod", "remains")
+        message = f"{remain}; {room}; {text.format_count(count, 'leaf')} is the minimum"
         yield reason.Reason(PlacementCode.LEAVES_MINIMUM, message)
         return
     start = f"fewer leaves ({node_explainer.name_leaves(fewer)}) have enough slots, but"
@@ -102,7 +104,7 @@ def _explain_leaf_count(decision: decisions.Decision) -> Iterable[reason.Reason]
             "filled first",
         )
     elif (
-        plan.shape is not None and planner.count_min_leaves(decision.gang.remaining_slots, decision.capacity) == count
+        plan.shape is not None and planner.count_min_leaves(decision.gang.unplaced, decision.capacity) == count
     ):  # `_explain_slower_choice` explains fewer leaves
         message = f"{start} not on nodes of {plan.node_type} alone; a gang uses one node type"
         yield reason.Reason(PlacementCode.LEAVES_MINIMUM, message)
@@ -111,13 +113,13 @@ def _explain_leaf_count(decision: decisions.Decision) -> Iterable[reason.Reason]
 def _explain_slower_choice(decision: decisions.Decision) -> Iterable[reason.Reason]:
     """Yield the reason if fewer leaves have enough slots, but only at a lower bandwidth."""
     plan = decision.plan
-    min_leaves = planner.count_min_leaves(decision.gang.remaining_slots, decision.capacity)
+    min_leaves = planner.count_min_leaves(decision.gang.unplaced, decision.capacity)
     if not 0 < min_leaves < len(plan.leaves):
         return
     slots_by_leaf = _count_slots_by_leaf(decision, 0, 0.0)
     chosen = sorted(slots_by_leaf, key=lambda leaf: (-slots_by_leaf[leaf], leaf))[:min_leaves]
     nodes = {leaf: decision.capacity.nodes[leaf] for leaf in chosen}
-    alternative = planner.solve(decision.gang.remaining_slots, msgspec.structs.replace(decision.capacity, nodes=nodes))
+    alternative = planner.solve(decision.gang.unplaced, msgspec.structs.replace(decision.capacity, nodes=nodes))
     value = alternative.bandwidth
     if not alternative.is_complete or value > plan.bandwidth - node_explainer.CLOSE:
         return  # too few slots, unless nodes without a topology label are used too
@@ -137,7 +139,7 @@ def _explain_slower_choice(decision: decisions.Decision) -> Iterable[reason.Reas
 
 def _explain_bandwidth(decision: decisions.Decision) -> Iterable[reason.Reason]:
     """Yield the reasons why nodes or uplinks allow no more bandwidth; nothing at full bandwidth."""
-    plan, remaining = decision.plan, decision.gang.remaining_slots
+    plan, remaining = decision.plan, decision.gang.unplaced
     if plan.bandwidth >= bandwidth.FULL:
         return
     if not any(leaf != topology.NO_DOMAIN for leaf in plan.leaves):
@@ -159,16 +161,6 @@ def _explain_bandwidth(decision: decisions.Decision) -> Iterable[reason.Reason]:
     few = f"faster nodes have slots for {sum(better.values())} of the {text.format_count(remaining, 'pod')}"
     message = f"{at_most}: {few}{f'; {causes}' if causes else ''}"
     yield reason.Reason(PlacementCode.FASTER_NODES_TOO_FEW, message)
-    if lost := _list_lost_rails(decision):
-        message = f"the gang runs without {_join(lost)}, which too few nodes have free"
-        yield reason.Reason(PlacementCode.RAILS_LOST, message)
-
-
-def _list_lost_rails(decision: decisions.Decision) -> list[str]:
-    """Return the needed rails that the plan does not use."""
-    with_pools = (node_class for node_class in decision.capacity.classes if node_class.pools)
-    rails = next(map(node_explainer.list_rail_names, with_pools), [])
-    return [name for bit, name in enumerate(rails) if not decision.plan.rails >> bit & 1]
 
 
 # --- why the gang does not fit ------------------------------------------------------------------------------
@@ -185,11 +177,12 @@ def _explain_shortage(
         yield _describe_never(totals, _count_gang_slots(decision), _count_slots_without_others(decision))
     rails = next((node_explainer.list_rail_names(node_class) for node_class in decision.capacity.classes), [])
     shown = ", ".join(rails) if len(rails) <= node_explainer.MAX_NAMED else f"{rails[0]}..{rails[-1]}"
-    each = "" if decision.gang.unplaced == 1 else "each "
+    unplaced = decision.gang.unplaced
+    each = "" if unplaced == 1 else "each "
     yield reason.Reason(
         PlacementCode.CAPACITY_INSUFFICIENT,
-        f"{_format_remaining(decision)}{f', {each}with {shown}' if shown else ''}; the cluster has slots for "
-        f"{_count_free_slots(decision)}",
+        f"{text.format_count(unplaced, 'pod', 'remains')}{f', {each}with {shown}' if shown else ''}; the cluster has "
+        f"slots for {_count_free_slots(decision)}",
     )
     if blocked := _count_causes(totals, _find_present_cause):
         yield reason.Reason(PlacementCode.NODES_BLOCKED, blocked)
@@ -237,13 +230,6 @@ def _find_permanent_cause(node_class: node_evaluation.NodeClass) -> reason.Reaso
     return node_explainer.find_blocking_reason(node_class)
 
 
-def _format_remaining(decision: decisions.Decision) -> str:
-    pods, slots_needed = decision.gang.unplaced, decision.gang.remaining_slots
-    if pods <= slots_needed:
-        return text.format_count(slots_needed, "pod", "remains")
-    return f"{pods} pods remain, which need as much as {slots_needed} of the largest"
-
-
 def _count_gang_slots(decision: decisions.Decision) -> int:
     """Return the number of slots on eligible nodes that the gang needs. Its pods on cordoned and other nodes stay."""
     used: dict[str, Counter[str]] = {}  # by the gang's pods on each node; several small ones may share a slot
@@ -254,14 +240,14 @@ def _count_gang_slots(decision: decisions.Decision) -> int:
         if node_class is not None and (most := _count_slots_of_empty_node(node_class)):
             by_device = (-(-amounts[name] // row.requested) for name, row in node_class.usage.items())
             slots += min(most, max(by_device, default=0))
-    return decision.gang.remaining_slots + slots
+    return decision.gang.unplaced + slots
 
 
 def _count_slots_without_others(decision: decisions.Decision) -> int:
     """Return the number of slots that the eligible nodes would have without other pods. CPU and memory do not count."""
     slots = {node_class: _count_slots_of_empty_node(node_class) for node_class in decision.capacity.classes}
     segment = decision.capacity.segment
-    whole = decision.gang.remaining_slots + len(decision.gang.placed_workers)
+    whole = decision.gang.unplaced + len(decision.gang.placed_workers)
     empty = msgspec.structs.replace(decision.capacity, peers={}, rest=whole % segment, rest_leaf=None)
     return sum(empty.add_up(slots).values())
 

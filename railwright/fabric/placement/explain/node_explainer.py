@@ -221,22 +221,18 @@ def _explain_missing_plan(decision: decisions.Decision) -> str:
     """Return why the gang has no plan; "" if it has one."""
     if decision.plan.is_complete:
         return ""
-    gang = decision.gang
-    missing = gang.remaining_slots - sum(decision.capacity.count_slots().values())
-    is_known = missing > 0 and gang.unplaced == gang.remaining_slots  # otherwise slots are no pods
+    missing = decision.gang.unplaced - sum(decision.capacity.count_slots().values())
+    is_known = missing > 0 and not decision.gang.is_mixed  # small pods may share a slot
     pods = text.format_count(missing, "pod", "has") if is_known else "some pods have"
     return f"the gang has no plan, because {pods} no room"
 
 
 def _describe_target(leaf: topology.Domain, decision: decisions.Decision) -> str:
     name, peers = topology.format_domain(leaf), decision.peers_by_leaf.get(leaf, 0)
-    slots, slots_needed = decision.plan.slots_by_leaf.get(leaf, 0), decision.gang.remaining_slots
-    pods = decision.gang.unplaced
-    if slots_needed == 1 and not peers:
+    slots, pods = decision.plan.slots_by_leaf.get(leaf, 0), decision.gang.unplaced
+    if pods == 1 and not peers:
         return f"{name} is the tightest leaf that fits the pod"
-    if slots < slots_needed < pods:
-        share = f"as much as {slots} of the largest of the {pods} pods to place"
-    elif slots < slots_needed:
+    if slots < pods:
         share = f"{slots} of the {text.format_count(pods, 'pod')} to place"
     else:
         share = f"all {pods} pods to place" if pods > 1 else "the last one"

@@ -7,8 +7,8 @@ placed peers can use, and two gangs that are placed at the same time may share a
 Its soft reservations keep a gang off the leaves planned for other gangs. Schedulers that place pod by pod interleave
 the pods of two jobs. Without reservations each job takes half of the leaf that is tightest for both. A reservation
 filters no node and lasts only while its gang has unplaced pods. A gang with a placed pod has a prior right: others plan
-without its reserved nodes, as if it were placed already. The reservation of a gang without one is ignored if it would
-cost this gang bandwidth, node type, leaves or spines.
+without its reserved nodes, as if it were placed already. The nodes reserved for a gang without one are left to it by
+gangs that have none either, unless it would cost them bandwidth, node type, leaves or spines.
 
 For example, leaves of 4, 3 and 2 nodes, and gangs a and b of 4 pods, which come in turns:
 
@@ -19,7 +19,8 @@ For example, leaves of 4, 3 and 2 nodes, and gangs a and b of 4 pods, which come
 | a-1 | leaf of 4, with 2 nodes left for 3 pods | leaf of 4 |
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -97,12 +98,10 @@ EMPTY = PlacementMemory()
 
 
 class Reservations(NamedTuple):
-    """The reservations of other gangs."""
+    """The nodes reserved for other gangs, at most one for each of their unplaced pods."""
 
-    begun: Sequence[membership.GangKey]  # gangs with a prior right
-    prior: ReservedNodes  # nodes reserved for the gangs in `begun`
-    waiting: ReservedNodes  # nodes reserved for the other gangs
-    ended: Sequence[membership.GangKey]  # gangs without unplaced pods
+    prior: dict[membership.GangKey, ReservedNodes]  # for gangs with a prior right
+    waiting: dict[membership.GangKey, ReservedNodes]  # for the others
 
 
 def read_reservations(
@@ -111,105 +110,76 @@ def read_reservations(
     memory: PlacementMemory,
     cluster: cluster_state.ClusterState,
 ) -> Reservations:
-    """Return the nodes reserved for gangs other than `gang`, at most one for each of their unplaced pods.
+    """Return the nodes reserved for gangs other than `gang`.
 
     Only gangs that use any of `devices` have a prior right, because pods with other rails can share their nodes.
     """
-    begun: list[membership.GangKey] = []
-    ended: list[membership.GangKey] = []
-    prior: dict[topology.Domain, int] = {}
-    waiting: dict[topology.Domain, int] = {}
+    reservations = Reservations({}, {})
     for key, remembered in memory.gangs.items():
-        if not remembered.reserved:
-            continue
-        left = gang_status.count_unplaced(key, cluster)
+        left = gang_status.count_unplaced(key, cluster) if key != gang and remembered.reserved else 0
         if not left:
-            ended.append(key)
-        elif key != gang:
-            is_recent = memory.decisions - remembered.decision <= _MAX_DECISIONS
-            has_placed = bool(cluster.assumed.list_of_gang(key)) or left < len(cluster.get_gang(key))
-            has_begun = is_recent and has_placed and not devices.isdisjoint(remembered.devices)
-            if has_begun:
-                begun.append(key)
-            nodes = prior if has_begun else waiting
-            for leaf, count in remembered.reserved.items():
-                taken = min(count, left)
-                left -= taken
-                nodes[leaf] = nodes.get(leaf, 0) + taken
-    return Reservations(begun, prior, waiting, ended)
+            continue
+        is_recent = memory.decisions - remembered.decision <= _MAX_DECISIONS
+        has_placed = bool(cluster.assumed.list_of_gang(key)) or left < len(cluster.get_gang(key))
+        has_begun = is_recent and has_placed and not devices.isdisjoint(remembered.devices)
+        nodes: dict[topology.Domain, int] = {}
+        for leaf, count in remembered.reserved.items():
+            nodes[leaf] = min(count, left)
+            left -= nodes[leaf]
+        (reservations.prior if has_begun else reservations.waiting)[key] = nodes
+    return reservations
 
 
-def exclude_reserved_nodes(capacity: gang_capacity.GangCapacity, prior: ReservedNodes) -> gang_capacity.GangCapacity:
-    """Return the capacity without the nodes of gangs with a prior right; all of it if no slot would be left."""
-    if prior.keys().isdisjoint(capacity.nodes):
-        return capacity
-    reduced = _remove_nodes(capacity, prior)
-    return reduced if reduced.count_slots() else capacity
-
-
-def reserve(
-    remaining_slots: int, plan: planner.Plan, capacity: gang_capacity.GangCapacity, target_leaf: topology.Domain | None
-) -> ReservedNodes:
-    """Return the nodes to reserve for the unplaced pods of a gang, including the requesting pod in `target_leaf`."""
-    slots_per_node = max((len(node_class.slot_numa_factors) for node_class in capacity.classes), default=1)
-    reserved: dict[topology.Domain, int] = {}
-    for leaf in plan.leaves:
-        share = min(remaining_slots, plan.slots_by_leaf[leaf])
-        if share:
-            reserved[leaf] = -(-share // max(1, slots_per_node))
-        remaining_slots -= share
-    return dict(sorted(reserved.items(), key=lambda item: item[0] == target_leaf))
-
-
-def avoid_reserved(
-    plan: planner.Plan,
-    reserved: ReservedNodes,
-    remaining_slots: int,
-    capacity: gang_capacity.GangCapacity,
-    peers: planner.PlacedPeers,
-) -> planner.Plan:
-    """Return an equally good plan without the reserved nodes, otherwise the given plan."""
-    if reserved.keys().isdisjoint(plan.leaves) or not plan.is_complete:
-        return plan
-    alternative = planner.solve(remaining_slots, _remove_nodes(capacity, reserved), peers)
-    return alternative if alternative.is_complete and _is_as_good(alternative, plan, peers.ring) else plan
-
-
-def _is_as_good(alternative: planner.Plan, plan: planner.Plan, peer_leaves: Sequence[topology.Domain]) -> bool:
-    """True if `alternative` is as good as `plan`. `peer_leaves` are the leaves of the placed peers by rank."""
-    return (
-        alternative.bandwidth >= plan.bandwidth
-        and _count_domains(alternative, peer_leaves) <= _count_domains(plan, peer_leaves)
-        and _count_returns(alternative, peer_leaves) <= _count_returns(plan, peer_leaves)
-        and (plan.shape is None or alternative.shape is not None)
-    )
-
-
-def _count_returns(plan: planner.Plan, peer_leaves: Sequence[topology.Domain]) -> int:
-    """Return how often the ring re-enters a domain, if the planned leaves follow those of the peers in order."""
-    order = [*peer_leaves, *plan.leaves]
-    returns = 0
-    for level in range(max(map(len, order), default=0)):
-        domains = [leaf[level:] for leaf in order]
-        entered = sum(here != before for before, here in zip([domains[-1], *domains[:-1]], domains, strict=True))
-        returns += max(0, entered - len(set(domains)))
-    return returns
-
-
-def _count_domains(plan: planner.Plan, peer_leaves: Sequence[topology.Domain]) -> tuple[int, ...]:
-    """Return the number of leaves, of spines, and so on, that the gang would use, including those of its peers."""
-    leaves = {*plan.leaves, *peer_leaves} - {topology.NO_DOMAIN}
-    return tuple(len({leaf[level:] for leaf in leaves}) for level in range(max(map(len, leaves), default=0)))
-
-
-def _remove_nodes(capacity: gang_capacity.GangCapacity, reserved: ReservedNodes) -> gang_capacity.GangCapacity:
-    """Remove the reserved nodes with free slots from the class counts of each leaf, those with most slots first."""
+def exclude_reserved_nodes(
+    capacity: gang_capacity.GangCapacity, reserved: Iterable[ReservedNodes]
+) -> gang_capacity.GangCapacity:
+    """Return the capacity without the reserved nodes that have slots; all of it if no slot would be left."""
+    left_by_leaf: Counter[topology.Domain] = Counter()
+    for reserved_nodes in reserved:
+        left_by_leaf.update(reserved_nodes)
     nodes = dict(capacity.nodes)
-    for leaf in reserved.keys() & nodes.keys():
-        left, counts = reserved[leaf], dict(nodes[leaf])
+    for leaf in left_by_leaf.keys() & nodes.keys():
+        left, counts = left_by_leaf[leaf], dict(nodes[leaf])
         for node_class in sorted(counts, key=lambda node_class: -len(node_class.slot_numa_factors)):
             removed = min(left, counts[node_class]) if node_class.slot_numa_factors else 0
             counts[node_class] -= removed
             left -= removed
         nodes[leaf] = counts
-    return msgspec.structs.replace(capacity, nodes=nodes)
+    reduced = msgspec.structs.replace(capacity, nodes=nodes)
+    return reduced if nodes != capacity.nodes and reduced.count_slots() else capacity
+
+
+def reserve(
+    unplaced: int, plan: planner.Plan, capacity: gang_capacity.GangCapacity, target_leaf: topology.Domain | None
+) -> ReservedNodes:
+    """Return the nodes to reserve for the unplaced pods of a gang, including the requesting pod in `target_leaf`."""
+    slots_per_node = max((len(node_class.slot_numa_factors) for node_class in capacity.classes), default=1)
+    reserved: dict[topology.Domain, int] = {}
+    for leaf in plan.leaves:
+        share = min(unplaced, plan.slots_by_leaf[leaf])
+        if share:
+            reserved[leaf] = -(-share // max(1, slots_per_node))
+        unplaced -= share
+    return dict(sorted(reserved.items(), key=lambda item: item[0] == target_leaf))
+
+
+def avoid_reserved(
+    plan: planner.Plan, reserved: Iterable[ReservedNodes], unplaced: int, capacity: gang_capacity.GangCapacity
+) -> planner.Plan:
+    """Return an equally good plan of a gang without placed pods, without the reserved nodes; else the given plan."""
+    without = exclude_reserved_nodes(capacity, reserved)
+    if without is capacity or not plan.is_complete:
+        return plan
+    alternative = planner.solve(unplaced, without)
+    is_as_good = (
+        alternative.is_complete
+        and alternative.bandwidth >= plan.bandwidth
+        and _count_domains(alternative) <= _count_domains(plan)
+        and (plan.shape is None or alternative.shape is not None)
+    )
+    return alternative if is_as_good else plan
+
+
+def _count_domains(plan: planner.Plan) -> tuple[int, ...]:
+    """Return the number of leaves, of spines, and so on."""
+    return tuple(len({leaf[level:] for leaf in plan.leaves}) for level in range(max(map(len, plan.leaves))))

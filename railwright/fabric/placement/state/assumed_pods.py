@@ -90,11 +90,9 @@ class AssumedPods:
         assumed_pod = self._entries.pop(uid, None)
         if assumed_pod is None:
             return False
-        _remove(self._by_gang, assumed_pod.gang, uid)
-        if assumed_pod.is_seen:
-            _remove(self._by_node, assumed_pod.node, uid)
-        else:
-            del self._unseen[uid]
+        remove_entry(self._by_gang, assumed_pod.gang, uid)
+        remove_entry(self._by_node, assumed_pod.node, uid)
+        self._unseen.pop(uid, None)
         self._record_change(assumed_pod.node)
         return True
 
@@ -170,10 +168,12 @@ class AssumedPods:
 
 
 Key = TypeVar("Key")
+Pod = TypeVar("Pod")
 
 
-def _remove(index: dict[Key, dict[str, AssumedPod]], key: Key, uid: str) -> None:
-    """Remove a pod from an index, and the key of the index if no pod is left."""
-    index[key].pop(uid)
-    if not index[key]:
-        del index[key]
+def remove_entry(index: dict[Key, dict[str, Pod]], key: Key, uid: str) -> None:
+    """Remove a pod from an index, if it is there, and the key of the index if no pod is left."""
+    pods = index.get(key, {})
+    pods.pop(uid, None)
+    if not pods:
+        index.pop(key, None)

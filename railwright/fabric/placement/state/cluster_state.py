@@ -5,7 +5,7 @@ arrive in any order and repeatedly. A pod uses its node's resources from binding
 while it terminates. Pods that a scheduler has placed and no event shows yet are in `ClusterState.assumed` only.
 """
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -59,51 +59,31 @@ class PodIndex:
 
     def __init__(self) -> None:
         self.by_uid: dict[str, object_info.PodInfo] = {}
-        self.by_node: dict[str, dict[str, object_info.PodInfo]] = defaultdict(dict)  # bound pods
-        # not terminating ones
-        self.by_gang: dict[membership.GangKey, dict[str, object_info.PodInfo]] = defaultdict(dict)
-        self.unbound_by_gang: dict[membership.GangKey, dict[str, object_info.PodInfo]] = defaultdict(dict)
-        self.opted_in_by_gang: dict[membership.GangKey, dict[str, object_info.PodInfo]] = defaultdict(dict)
+        self.by_node: dict[str, dict[str, object_info.PodInfo]] = {}  # bound pods
+        self.by_gang: dict[membership.GangKey, dict[str, object_info.PodInfo]] = {}  # not terminating ones
         self.ended: dict[str, membership.GangKey] = {}  # UID -> gang, of those that have one
         self.ended_by_gang: dict[membership.GangKey, dict[str, object_info.PodInfo]] = {}
-        self.by_claim: dict[str, set[str]] = {}  # namespace/name of a claim or template that specs name -> UIDs
-        self.used_by_node: dict[str, dict[str, int]] = defaultdict(dict)
+        # namespace/name of a claim or template -> pods whose specs name it
+        self.by_claim: dict[str, dict[str, object_info.PodInfo]] = {}
 
     def add(self, pod: object_info.PodInfo, *, joins_gang: bool) -> None:
         """Add a pod that is not indexed. A pod that does not join its gang is terminating, or has none."""
         self.by_uid[pod.uid] = pod
-        if pod.claim_names or pod.templates:
-            for key in _list_claim_keys(pod):
-                self.by_claim.setdefault(key, set()).add(pod.uid)
+        for key in (*pod.claim_names, *pod.templates):
+            self.by_claim.setdefault(key, {})[pod.uid] = pod
         if joins_gang:
-            self.by_gang[pod.gang][pod.uid] = pod
-            if not pod.node:
-                self.unbound_by_gang[pod.gang][pod.uid] = pod
-            if pod.reduced is not None:
-                self.opted_in_by_gang[pod.gang][pod.uid] = pod
+            self.by_gang.setdefault(pod.gang, {})[pod.uid] = pod
         if pod.node:
-            self.by_node[pod.node][pod.uid] = pod
-            self._add_usage(pod.node, pod.requests, sign=1)
+            self.by_node.setdefault(pod.node, {})[pod.uid] = pod
 
     def remove(self, uid: str) -> object_info.PodInfo | None:
         """Remove a pod, and return it; None if it is unknown."""
         pod = self.by_uid.pop(uid, None)
-        if pod is None:
-            return None
-        for key in _list_claim_keys(pod):
-            self.by_claim[key].remove(uid)
-            if not self.by_claim[key]:
-                del self.by_claim[key]
-        for gangs in (self.by_gang, self.unbound_by_gang, self.opted_in_by_gang):
-            if pod.gang in gangs:
-                gangs[pod.gang].pop(uid, None)
-                if not gangs[pod.gang]:
-                    del gangs[pod.gang]
-        if pod.node:
-            self._add_usage(pod.node, pod.requests, sign=-1)
-            del self.by_node[pod.node][uid]
-            if not self.by_node[pod.node]:
-                del self.by_node[pod.node], self.used_by_node[pod.node]
+        if pod is not None:
+            for key in (*pod.claim_names, *pod.templates):
+                assumed_pods.remove_entry(self.by_claim, key, uid)
+            assumed_pods.remove_entry(self.by_gang, pod.gang, uid)
+            assumed_pods.remove_entry(self.by_node, pod.node, uid)
         return pod
 
     def add_ended(self, pod: object_info.PodInfo) -> None:
@@ -113,22 +93,8 @@ class PodIndex:
 
     def remove_ended(self, uid: str) -> None:
         """Remove a member of a gang that had ended."""
-        gang = self.ended.pop(uid, None)
-        if gang is None:
-            return
-        del self.ended_by_gang[gang][uid]
-        if not self.ended_by_gang[gang]:
-            del self.ended_by_gang[gang]
-
-    def _add_usage(self, node: str, requests: resources.Amounts, *, sign: int) -> None:
-        used = self.used_by_node[node]
-        for name, amount in requests.items():
-            used[name] = used.get(name, 0) + sign * amount
-
-
-def _list_claim_keys(pod: object_info.PodInfo) -> set[str]:
-    """Return namespace/name of the claims and templates that a pod names."""
-    return {*pod.claim_names, *pod.templates}
+        if (gang := self.ended.pop(uid, None)) is not None:
+            assumed_pods.remove_entry(self.ended_by_gang, gang, uid)
 
 
 # --- the state ------------------------------------------------------------------------------------------------
@@ -136,7 +102,6 @@ def _list_claim_keys(pod: object_info.PodInfo) -> set[str]:
 _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 _MAX_AMOUNTS = 4096  # distinct amounts of nodes and pods; the memory of nodes of one type may differ by bytes
 _NO_NAMES: frozenset[str] = frozenset()
-_NO_POD_INFOS: Mapping[str, object_info.PodInfo] = {}
 
 
 class ClusterState:
@@ -167,7 +132,9 @@ class ClusterState:
 
     def get_used(self, node: str) -> resources.Amounts:
         """Return the requests of all pods bound to a node. Devices of slices are counted by their claims."""
-        used = self._pods.used_by_node.get(node, {})
+        used: Counter[str] = Counter()
+        for pod in self.list_pods_on(node):
+            used.update(pod.requests)
         names = self.list_claimable(node)
         if not names:
             return used
@@ -209,11 +176,8 @@ class ClusterState:
     @property
     def opted_in_gangs(self) -> Collection[membership.GangKey]:
         """Return the gangs with an opted-in pod that is not terminating."""
-        return self._pods.opted_in_by_gang.keys()
-
-    def get_unbound(self, key: membership.GangKey) -> Mapping[str, object_info.PodInfo]:
-        """Return those pods of a gang that are not bound."""
-        return self._pods.unbound_by_gang.get(key, _NO_POD_INFOS) if key else _NO_POD_INFOS
+        gangs = self._pods.by_gang.items()
+        return {gang for gang, pods in gangs if any(pod.reduced is not None for pod in pods.values())}
 
     def get_gang_size(self, key: membership.GangKey, *, observed: int) -> int:
         """Return the gang size without members that have ended: declared, or the number of pods observed if larger."""

@@ -1,8 +1,6 @@
 """The scheduling state of a gang: its placed pods, its unplaced pods, and the slots that they need."""
 
-import bisect
 import itertools
-import operator
 from collections.abc import Collection, Sequence
 from typing import TypeVar
 
@@ -38,14 +36,11 @@ def list_placed(
     Observations take precedence over assumptions. A scheduler allocates a pod's claims first, and can then bind it to
     no other node. The pod `except_uid` is left out. `ignored_uids` are the UIDs of assumptions to ignore.
     """
-    pods, unbound = cluster.get_gang(gang), cluster.get_unbound(gang)
-    placed = {}
-    if len(unbound) < len(pods) or cluster.has_slices:  # large gangs wait as a whole
-        placed = {
-            pod.uid: PlacedPeer(pod.rank, pod.uid, node, pod.requests)
-            for pod in pods.values()
-            if pod.uid != except_uid and (node := pod.node or find_node(pod, cluster))
-        }
+    placed = {
+        pod.uid: PlacedPeer(pod.rank, pod.uid, node, pod.requests)
+        for pod in cluster.get_gang(gang).values()
+        if pod.uid != except_uid and (node := pod.node or find_node(pod, cluster))
+    }
     for pod in cluster.assumed.list_of_gang(gang):
         if pod.uid != except_uid and pod.uid not in ignored_uids:
             placed.setdefault(pod.uid, PlacedPeer(pod.rank, pod.uid, pod.node, pod.requests))
@@ -54,42 +49,36 @@ def list_placed(
 
 def count_unplaced(gang: membership.GangKey, cluster: cluster_state.ClusterState) -> int:
     """Return the number of existing pods of a gang that are not placed."""
-    unbound = cluster.get_unbound(gang)
-    placed = {pod.uid for pod in cluster.assumed.list_of_gang(gang) if pod.uid in unbound}
-    if cluster.has_slices:  # a pod that is not bound may have devices of a node
-        placed |= {uid for uid, pod in unbound.items() if find_node(pod, cluster)}
-    return len(unbound) - len(placed)
+    waiting = [pod for pod in cluster.get_gang(gang).values() if not pod.node]
+    return sum(not (cluster.assumed.get(pod.uid) or find_node(pod, cluster)) for pod in waiting)
 
 
 def find_node(pod: object_info.PodInfo, cluster: cluster_state.ClusterState) -> str:
     """Return the node of a pod that is bound or whose claims hold devices; otherwise ""."""
-    return pod.node or min(cluster.devices.list_allocated_nodes(pod.claims), default="")
+    if pod.node or not cluster.has_slices:
+        return pod.node
+    return min(cluster.devices.list_allocated_nodes(pod.claims), default="")
 
 
 class GangStatus(msgspec.Struct, frozen=True):
     """The gang of a request. Unplaced pods count only if they request devices, unless no pod of the gang does.
 
-    The plan has slots. A slot has the size of the largest pod; consecutive smaller pods may share one.
+    The plan has a slot for each unplaced pod, of the size of the largest.
     """
 
     size: int
     placed: Sequence[PlacedPeer]  # by rank
-    slot_ranks: Sequence[membership.Rank]  # first rank of each slot of unplaced pods whose rank is known, in order
+    waiting: Sequence[membership.Rank]  # of the unplaced pods whose rank is known, the requesting one too, in order
     missing: int  # pods that do not exist yet and whose rank is unknown; they count as workers after all others
-    unplaced: int  # unplaced pods, including the requesting one and those that do not exist yet
-    planning_request: resources.FrozenAmounts  # requests of the pod that the plan is based on: the size of a slot
+    planning_request: resources.FrozenAmounts  # requests of the largest unplaced pod
+    is_mixed: bool  # unplaced pods request different amounts
     # placed peers that request devices (launchers do not), or all if no pod of the gang does
     placed_workers: Sequence[PlacedPeer]
 
     @property
-    def remaining_slots(self) -> int:
-        """Return the number of slots that the plan needs."""
-        return len(self.slot_ranks) + self.missing
-
-    def find_slot(self, rank: membership.Rank) -> membership.Rank:
-        """Return the first rank of the slot that contains a rank; the first slot for a rank before all slots."""
-        at = bisect.bisect_right(self.slot_ranks, rank) - 1
-        return self.slot_ranks[max(0, at)]
+    def unplaced(self) -> int:
+        """Return the number of unplaced pods, including the requesting one and those that do not exist yet."""
+        return len(self.waiting) + self.missing
 
 
 def build_status(
@@ -102,9 +91,8 @@ def build_status(
 
     With `part`, only the pods of this part of the gang count as unplaced. All of them exist. Launchers are left out of
     the plan. They request almost nothing, so a plan based on one would fit anywhere. Counted as a worker, a launcher
-    would need an additional node. Pods that do not exist yet count as workers. If all pods of the gang are equal, their
-    ranks are the missing indexes: a Job's controller creates several pods at the same time, so a scheduler may ask
-    about a rank before lower ones exist.
+    would need an additional node. Pods that do not exist yet count as workers. Their ranks are the missing indexes: a
+    Job's controller creates several pods at the same time, so a scheduler may ask about a rank before lower ones exist.
     """
     placed = list_placed(request.gang, cluster, except_uid=request.uid)
     placed_uids = {request.uid, *(peer.uid for peer in placed)}
@@ -126,23 +114,19 @@ def build_status(
     # that with the most accelerators, the own one on ties: a smaller pod would overestimate the slots
     distinct = dict.fromkeys({id(requests): requests for _, requests in pods}.values())  # most are one object
     largest = max(distinct, key=lambda requests: sum([requests.get(name, 0) for name in accelerators]))
-    if len(distinct) == 1:
-        ranks = [rank for rank, _ in pods]
-        if missing:
-            ended = [pod.rank for pod in cluster.list_ended(request.gang)]
-            known = [*ranks, *[peer.rank for peer in placed_workers], *ended]
-            ranks += _list_missing_ranks(known, size + len(ended), missing)
-        slot_ranks: Sequence[membership.Rank] = sorted(ranks)
-        late = len(ranks) - len(pods)
-    else:
-        slot_ranks, late = _assign_slots(pods, largest), 0
+    ranks = [rank for rank, _ in pods]
+    late: Sequence[membership.Rank] = ()
+    if missing:
+        ended = [pod.rank for pod in cluster.list_ended(request.gang)]
+        known = [*ranks, *[peer.rank for peer in placed_workers], *ended]
+        late = _list_missing_ranks(known, size + len(ended), missing)
     return GangStatus(
         size=size,
         placed=placed,
-        slot_ranks=slot_ranks,
-        missing=missing - late,
-        unplaced=len(pods) + missing,
+        waiting=sorted([*ranks, *late]),
+        missing=missing - len(late),
         planning_request=largest,
+        is_mixed=len(distinct) > 1,
         placed_workers=placed if not placed_workers and devices.isdisjoint(largest) else placed_workers,
     )
 
@@ -161,26 +145,6 @@ def _list_missing_ranks(ranks: Sequence[membership.Rank], size: int, missing: in
 
 
 _MAX_LATE = 500  # a Job's controller creates no more pods at once (MaxPodCreateDeletePerSync); later ones come last
-
-
-def _assign_slots(
-    pods: Sequence[tuple[membership.Rank, resources.FrozenAmounts]], slot_size: resources.FrozenAmounts
-) -> Sequence[membership.Rank]:
-    """Return the first rank of each slot, for pods given as (rank, requests).
-
-    Consecutive pods share a slot as long as their total request fits in `slot_size`. The total includes rails, so pods
-    that need exclusive rails never share a slot.
-    """
-    slot_ranks: list[membership.Rank] = []
-    left: dict[str, int] = {}
-    for rank, requests in sorted(pods, key=operator.itemgetter(0)):
-        amounts = [(name, amount) for name, amount in requests.items() if name != resources.PODS]
-        if not slot_ranks or any(left.get(name, 0) < amount for name, amount in amounts):
-            slot_ranks.append(rank)
-            left = dict(slot_size)
-        for name, amount in amounts:
-            left[name] = left.get(name, 0) - amount
-    return slot_ranks
 
 
 def _select_device_pods(pods: Sequence[_Pod], devices: set[str]) -> Sequence[_Pod]:
