@@ -1,17 +1,13 @@
 """`railwright explain pod` with a real extender on a snapshot, through an API server's proxy."""
 
 import asyncio
-import contextlib
 import json
 
 import aiohttp
 import api_stub
-import child_processes
 import msgspec
 import processes
 import pytest
-import pytest_asyncio
-import shell
 import yaml
 from aiohttp import web
 from placing import build_leaves, build_pod
@@ -44,142 +40,46 @@ def plain(kind: str, view) -> dict:
     return {"apiVersion": "v1", **{key: value for key, value in tree.items() if value is not None}, "kind": kind}
 
 
-class Running:
-    def __init__(self, folder):
-        self.folder = folder
-        self.nodes = build_leaves(a=4, b=4)
-        self.names = [node.metadata.name for node in self.nodes]
-        (folder / "policy.yaml").write_text(POLICY)
-        self.snapshot()
-
-    def snapshot(self, where=("", "", "", ""), others=()) -> None:
-        pods = [build_pod(f"w-{rank}", group="g", on=on) for rank, on in enumerate(where)]
-        self.pods = {f"w-{rank}": plain("Pod", tree) for rank, tree in enumerate(pods)}
-        trees = [
-            *(plain("Node", node) for node in self.nodes),
-            *(plain("Pod", pod_tree) for pod_tree in (*pods, *others)),
-            GROUP,
-        ]
-        path = self.folder / "new.yaml"
-        path.write_text(yaml.safe_dump_all(trees))
-        path.rename(self.folder / "snapshot.yaml")
-
-    async def start(self):
-        sources = (f"--policy={self.folder}/policy.yaml", f"--snapshot={self.folder}/snapshot.yaml")
-        self.server = await processes.begin("extender", "--plain-http", *sources)
-        self.url = f"http://127.0.0.1:{self.server.port}"
-        await self.server.ready()
-        return self
-
-    async def ask(self, verb: str, rank: int, nodes=None) -> object:
-        body = {"Pod": plain("Pod", build_pod(f"w-{rank}", group="g")), "Nodes": None, "NodeNames": nodes or self.names}
-        caller = await self.server.open()
-        answer = await caller.ask(json.dumps(body).encode(), path=f"/scheduler/{verb}")
-        await caller.close()
-        assert answer.status == 200, answer.body
-        return json.loads(answer.body)
-
-
-@pytest_asyncio.fixture(loop_scope="session", scope="module")
-async def running(tmp_path_factory):
-    """Yield one extender for all tests in order: each waits until the extender has read its snapshot."""
-    made = await Running(tmp_path_factory.mktemp("running")).start()
-    child_processes.share(made.server.pid)
-    yield made
-    await made.server.end()
-
-
-@pytest.fixture
-def explain(running, tmp_path, capsys):
-    """Return `await explain("train/w-0")`: run `railwright explain pod`; return exit code, stdout and stderr."""
-
-    async def call(*arguments: str, seen: list | None = None) -> tuple[int, str, str]:
-        async with api_server(running, tmp_path, [] if seen is None else seen) as kubeconfig:
-            words = ["explain", "pod", *arguments, "--kubeconfig", kubeconfig]
-            code = await asyncio.to_thread(command_line.main, words)
-        return code, *capsys.readouterr()
-
-    return call
-
-
-@contextlib.asynccontextmanager
-async def api_server(running, tmp_path, seen):
-    """Yield an API server that forwards calls to Services like a real one, without the Authorization header."""
+async def test_a_real_extender_is_asked_with_the_token_of_the_kubeconfig_by_the_scheme_that_it_serves(tmp_path, capsys):
+    pods = [plain("Pod", build_pod(f"w-{rank}", group="g")) for rank in range(4)]
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    trees = [*(plain("Node", node) for node in build_leaves(a=4, b=4)), *pods, GROUP]
+    (tmp_path / "snapshot.yaml").write_text(yaml.safe_dump_all(trees))
+    sources = (f"--policy={tmp_path}/policy.yaml", f"--snapshot={tmp_path}/snapshot.yaml")
+    extender = await processes.begin("extender", "--plain-http", *sources)
+    await extender.ready()
+    seen = []
 
     async def pass_on(request: web.Request) -> web.Response:
-        seen.append((request.match_info["service"], dict(request.headers)))
+        """Forward a call to a Service as a real API server does, without the Authorization header."""
+        seen.append((request.match_info["service"], request.headers["X-Railwright-Authorization"]))
         if request.match_info["service"].startswith("https:"):
-            return web.json_response(
-                {"kind": "Status", "message": "tls: first record does not look like TLS"}, status=502
-            )
+            return web.json_response(fail("tls: first record does not look like TLS"), status=502)
         passed = {name: value for name, value in request.headers.items() if name != "Authorization"}
-        url = f"{running.url}/{request.match_info['path']}"
+        url = f"http://127.0.0.1:{extender.port}/{request.match_info['path']}"
         async with aiohttp.ClientSession() as session, session.get(url, headers=passed) as answer:
             return web.Response(status=answer.status, body=await answer.read())
 
-    async def show_pod(request: web.Request) -> web.Response:
-        tree = running.pods.get(request.match_info["name"])
-        if tree is None:
-            return api_stub.refuse(404, "NotFound", "pods not found")
-        record = json.dumps({"fabric": "roce", "role": "worker", "rails": ["rail0", "rail1"]})
-        annotations = {**tree["metadata"]["annotations"], "railwright.io/injection": record}
-        return web.json_response({**tree, "metadata": {**tree["metadata"], "annotations": annotations}})
+    async def show_pod(_: web.Request) -> web.Response:
+        annotations = {**pods[0]["metadata"]["annotations"], **RECORD}
+        return web.json_response({**pods[0], "metadata": {**pods[0]["metadata"], "annotations": annotations}})
 
     path = "/api/v1/namespaces/railwright-system/services/{service}/proxy/{path:.*}"
-    pods = web.get("/api/v1/namespaces/train/pods/{name}", show_pod)
-    async with api_stub.serve_routes(web.get(path, pass_on), pods) as port:
-        yield api_stub.kubeconfig(tmp_path, port)
-
-
-async def test_a_waiting_gang_is_explained_with_the_token_of_the_kubeconfig_and_exit_code_0(explain):
-    seen: list = []
-    code, out, err = await explain("train/w-0", seen=seen)
+    routes = (web.get(path, pass_on), web.get("/api/v1/namespaces/train/pods/w-0", show_pod))
+    async with api_stub.serve_routes(*routes) as port:
+        words = ["explain", "pod", "train/w-0", "--kubeconfig", api_stub.kubeconfig(tmp_path, port)]
+        code = await asyncio.to_thread(command_line.main, words)
+    out, err = capsys.readouterr()
+    await extender.end()
     assert code == 0, err
     assert "waiting: 0 of 4 pods of gang g placed, 1 leaf, 1 possible, modelled bandwidth 1.00 possible" in out
     assert "because: the 4 remaining pods fit now, on 1 leaf (a in s-a); the scheduler has not placed them" in out
-    assert [service for service, _ in seen] == ["https:railwright-extender:8713", "http:railwright-extender:8713"]
-    assert {headers["X-Railwright-Authorization"] for _, headers in seen} == {"Bearer s3cret"}
+    services = ("https:railwright-extender:8713", "http:railwright-extender:8713")
+    assert seen == [(service, "Bearer s3cret") for service in services]
 
 
-async def test_a_spread_gang_is_a_finding(running, explain):
-    async def is_checked() -> bool:
-        return b"railwright_gangs_waiting 1.0" in (await running.server.ops("/metrics")).body
-
-    await shell.until(is_checked)
-    running.snapshot(["a-00", "a-01", "a-02", "b-00"])
-
-    async def is_counted() -> bool:
-        return b'railwright_gangs_total{state="spread"} 1.0' in (await running.server.ops("/metrics")).body
-
-    await shell.until(is_counted)
-    code, out, _ = await explain("w-3", "-n", "train")
-    assert code == 1
-    assert "spread: 4 of 4 pods of gang g placed, 2 leaves, 1 possible, modelled bandwidth 0.50, 1.00 possible" in out
-    assert "because: 4 pods on 2 leaves (a in s-a 3, b in s-b 1) with 0.50 of the bandwidth; recreated now" in out
-    assert "Pod train/w-3 on node b-00: " in out
-    assert "; * b-00 runs the pod" in out
-    code, out, _ = await explain("train/w-3", "-o", "json")
-    assert code == 1
-    gang = json.loads(out)["placement"]["gang"]
-    assert (gang["state"], gang["bandwidth"], gang["min_leaves"]) == ("spread", 0.5, 1)
-
-
-async def test_each_node_without_room_is_reported_with_numbers_and_holders(running, explain):
-    running.snapshot(others=[build_pod(f"llm-{at}", gpus=0, on=name) for at, name in enumerate(running.names)])
-
-    async def is_counted() -> bool:
-        return "held by train/llm-" in (await explain("train/w-0"))[1]
-
-    await shell.until(is_counted)
-    code, out, _ = await explain("train/w-0")
-    assert code == 0
-    assert "waiting: 0 of 4 pods" in out
-    line = next(row for row in out.splitlines() if row.startswith("a-00"))
-    assert "rail0 has 0 of 1 free, 1 needed, held by train/llm-0" in line
-
-
-async def test_a_pod_that_does_not_exist_is_an_error(explain):
-    code, out, err = await explain("train/other")
+async def test_a_pod_that_does_not_exist_is_an_error(run):
+    code, out, err = await run("explain", "pod/other", "-n", "train")
     assert (code, out) == (2, "")
     assert err.startswith("railwright: pod/other does not exist in namespace train. ")
     assert "install" not in err
@@ -387,6 +287,27 @@ async def test_injected_settings_are_shown_with_values_and_reasons(cluster, run)
     document = json.loads((await run("explain", "pod/p", "-n", "prod", "-o", "json"))[1])
     assert (document["state"], document["placement"]["gang"]["state"]) == ("placed", "placed")
     assert [change["entry"] for change in document["changes"]] == ["networks", "env.NCCL_IB_HCA"]
+
+
+@pytest.mark.parametrize(("state", "code"), [("placed", 0), ("spread", 1), ("never", 1)])
+async def test_a_gang_that_is_spread_or_never_fits_is_a_finding(cluster, run, state, code):
+    cluster.keep(f"{PODS}/p", {"metadata": {"name": "p", "namespace": "prod", "annotations": RECORD}, "spec": {}})
+    why = [{"code": "BetterPlan", "message": "recreated now, the gang could have 1.00"}]
+    gang = {
+        **GANG,
+        "state": state,
+        "placed": 1,
+        "leaves": 2,
+        "min_leaves": 1,
+        "bandwidth": 0.5,
+        "best": 1.0,
+        "why": why,
+    }
+    cluster.proxied = {"p": (200, {"pod": "prod/p", "gang": gang, "scheduler": "volcano"})}
+    given, out, _ = await run("explain", "pod/p", "-n", "prod")
+    assert given == code
+    assert f"{state}: 1 of 1 pod of gang g placed, 2 leaves, 1 possible, modelled bandwidth 0.50, 1.00 possible" in out
+    assert "because: recreated now, the gang could have 1.00\n" in out
 
 
 async def test_a_misspelt_label_is_named_without_the_extender(cluster, run):
