@@ -19,8 +19,8 @@ RELEVANT = (
 )
 _NCCL = RELEVANT[0]
 # One of these is in every command line that has settings.
-HINTS = (*RELEVANT, "horovodrun", "mpirun", "mpiexec", "prterun", "_perf")
-_LAUNCHERS = frozenset({"horovodrun", "mpirun", "mpiexec", "prterun", "orterun", "mpirun.mpich", "mpirun.openmpi"})
+HINTS = (*RELEVANT, "mpirun", "mpiexec", "prterun", "_perf")
+_LAUNCHERS = frozenset({"mpirun", "mpiexec", "prterun", "orterun", "mpirun.mpich", "mpirun.openmpi"})
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
 _SEPARATORS = frozenset(";&|()")
 _EXPORTS = frozenset({"export", "declare", "typeset", "env", "set"})
@@ -35,7 +35,6 @@ _READ = re.compile(
 _BENCHMARK = re.compile(
     r"\b(?:(?:all_)?gather|(?:all_)?reduce|alltoallv?|broadcast|hypercube|reduce_scatter|scatter|sendrecv)_perf\b"
 )
-_MPI_OPTIONS = "--mpi-args"  # horovodrun passes them to mpirun
 _PLACE = "command"  # place of a setting in findings
 _MAX_DEPTH = 4  # scripts inside scripts
 _MAX_LINE = 1 << 14  # characters of a line of a script: shlex takes quadratic time for a long word
@@ -135,12 +134,9 @@ class _Parser:
             elif match is None and not word.startswith("-") and where == _PLACE:
                 return  # the command itself; its arguments follow
 
-    def _parse_options(self, words: list[str], *, is_nested: bool = False) -> None:
+    def _parse_options(self, words: list[str]) -> None:
         for index, word in enumerate(words):
             following = words[index + 1 : index + 3]
-            option, _, options = word.partition("=")
-            if option == _MPI_OPTIONS and not is_nested:
-                self._parse_options((options or " ".join(following[:1])).split(), is_nested=True)
             if word == "-x" and following:
                 match = _ASSIGNMENT.fullmatch(following[0])  # or one name, or several as older releases accept them
                 pairs: list[tuple[str, str | None]] = (

@@ -10,8 +10,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-from railwright.fabric import text as texts
-
 MAX_DEVICES = 32  # entries of NCCL_IB_HCA (init.cc, MAX_IB_DEVS)
 MAX_INTERFACES = 16  # entries of NCCL_SOCKET_IFNAME (socket.cc, MAX_IFS)
 MAX_DEVICE_LENGTH = 63  # characters of a device name (utils.h)
@@ -93,35 +91,3 @@ def _split_port(text: str) -> tuple[str, int]:
         return text, _ANY_PORT
     name, _, port = text.partition(":")
     return name, int(port) if port.isdecimal() else _ANY_PORT
-
-
-# --- lists of algorithms and protocols, of each collective function: NCCL_ALGO, NCCL_PROTO ---------------------
-
-# As NCCL 2.24 and newer parses them (NVIDIA/nccl src/graph/tuning.cc, parseList).
-ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
-PROTOCOLS = ("LL", "LL128", "Simple")
-_FUNCTIONS = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")
-_MAX_QUOTED = 40  # characters of an invalid word in an error message
-
-
-@functools.lru_cache(maxsize=256)
-def check_choice(value: str, words: tuple[str, ...]) -> str:
-    """Return why NCCL aborts at a value, "" if it does not. `words` are ALGORITHMS or PROTOCOLS."""
-    for position, entry in enumerate([entry for entry in value.split(";") if entry]):
-        parts = [part for part in entry.split(":") if part]
-        if len(parts) > 2:
-            return f"{_quote(entry)} has more than one colon"
-        if len(parts) < 2 and (position or value.startswith(";")):
-            return f"{_quote(entry)} names no function, and only the first entry may lack it"
-        if not parts:
-            return f"{_quote(entry)} names nothing"
-        listed = [(word, words, "word") for word in parts[-1].removeprefix("^").split(",") if word]
-        function = [(parts[0], _FUNCTIONS, "function")] if len(parts) == 2 else []
-        for text, known, noun in (*function, *listed):
-            if text.casefold() not in map(str.casefold, known):
-                return f"there is no {noun} {_quote(text)}; there are {', '.join(known)}"
-    return ""
-
-
-def _quote(text: str) -> str:
-    return ascii(texts.abbreviate(text, _MAX_QUOTED))

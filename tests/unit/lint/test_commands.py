@@ -22,17 +22,6 @@ def test_mpirun_passes_the_variables_of_its_options():
     ]
 
 
-@pytest.mark.parametrize("options", [["--mpi-args=-mca btl_tcp_if_exclude lo -x NCCL_IB_SL=1"],
-                                     ["--mpi-args", "-mca btl_tcp_if_exclude lo -x NCCL_IB_SL=1"]])  # fmt: skip
-def test_horovodrun_hands_options_to_mpirun(options):
-    result = commands.read(["horovodrun", "-np", "16", *options, "python", "train.py"])
-    assert [(s.name, s.value) for s in result.passed] == [("NCCL_IB_SL", "1")]
-
-
-def test_options_inside_options_are_not_followed_without_end():
-    assert commands.read(["horovodrun", "--mpi-args=" * 20_000 + "-x", "NCCL_IB_SL=1"]).launches
-
-
 def test_a_script_behind_a_shell_is_read_line_by_line():
     script = """
     set -euo pipefail   # -x NCCL_NOT_HERE=1

@@ -7,8 +7,8 @@ from railwright.fabric.lint import engine, rule_types
 
 E, W = rule_types.Severity.ERROR, rule_types.Severity.WARNING
 SEVERITIES = {
-    E: "N09 N10 N11 N12 N14 N15 N17 N20 N31 N62",
-    W: "N01 N02 N16 N18 N21 N34 N40 N45 N46 N55 N61 N66 N68 N70 N72",
+    E: "N09 N10 N11 N12 N15 N17 N31 N62",
+    W: "N01 N02 N16 N18 N21 N34 N40 N45 N46 N55 N61 N66 N68 N70",
 }
 RULES = {rule.code: rule for rule in engine.RULES}
 EXAMPLES = {code: pages.read_examples()[code] for code in RULES}

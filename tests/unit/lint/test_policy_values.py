@@ -40,7 +40,7 @@ def lint_policy(text: str) -> list[str]:
         ('NCCL_IB_DISABLE: "1"', "N31", "turns RDMA off"),
         ('NCCL_IB_RETRY_CNT: "10"', "N09", "it takes 0 to 7"),
         ("NCCL_DEBUG: WARNING", "N10", "NCCL does not know this word"),
-        ('GLOO_SOCKET_IFNAME: "=eth0"', "N20", "write eth0"),
+        ('GLOO_SOCKET_IFNAME: "=eth0"', "N12", "name the interface"),
         ('NCCL_IB_GID_INDEX: "5"', "N21", "remove it"),
         ('UCX_NET_DEVICES: "=mlx5_0:1"', "N1", "mlx5_0"),
     ],

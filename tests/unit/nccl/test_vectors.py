@@ -2,7 +2,6 @@
 
 import pathlib
 
-import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,24 +68,3 @@ INTERFACES = {
 def test_an_interface_list_selects_what_nccl_selects():
     taken = {value: tuple(lists.select_interfaces(value, ["eth0", "net1", "lo", "net2"])) for value in INTERFACES}
     assert taken == INTERFACES
-
-
-@pytest.mark.parametrize("value", ["Ring", "Ring;AllReduce:Tree", "allreduce:^ring", "Ring,,Tree;"])
-def test_a_choice_that_nccl_takes_has_no_problem(value):
-    assert lists.check_choice(value, lists.ALGORITHMS) == ""
-
-
-@pytest.mark.parametrize(
-    ("value", "problem"),
-    [
-        ("Rings", "there is no word 'Rings'; there are Tree, Ring,"),
-        ("Ring;Tree", "'Tree' names no function, and only the first entry may lack it"),
-        (";Ring", "'Ring' names no function"),
-        ("AllReduce:", "there is no word 'AllReduce'"),
-        ("AllToAll:Ring", "there is no function 'AllToAll'; there are Broadcast, Reduce,"),
-        ("AllReduce:Ring:Tree", "'AllReduce:Ring:Tree' has more than one colon"),
-        (":", "':' names nothing"),
-    ],
-)
-def test_a_choice_that_stops_nccl_is_named(value, problem):
-    assert problem in lists.check_choice(value, lists.ALGORITHMS)

@@ -50,6 +50,8 @@ _LISTS: Mapping[str, _List] = {
     "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": _List(
         "NVSHMEM", lists.MAX_INTERFACE_LENGTH, is_nccl=True, is_of_devices=False
     ),
+    "GLOO_SOCKET_IFNAME": _List("Gloo", is_of_devices=False),
+    "TP_SOCKET_IFNAME": _List("TensorPipe", is_of_devices=False),
     _UCX_LIST: _List("UCX", effect="UCX finds no device and fails, or uses TCP"),
     _NVSHMEM_LIST: _List("NVSHMEM", effect="NVSHMEM finds no device and fails"),
     _NVSHMEM_MAPPING: _List("NVSHMEM", effect="NVSHMEM finds no device and fails"),
@@ -74,7 +76,8 @@ def check_grammar(setting: Setting, _: RankContext) -> Iterator[str]:
     NCCL's grammar is: optional ^ (exclude), then optional = (exact), then names separated by commas without blanks. If
     NCCL_IB_HCA matches nothing, NCCL reports no error and continues over TCP. NVSHMEM's bootstrap reads its interface
     in the same way. Lists of devices of UCX and NVSHMEM have whole names, without prefixes and =; NVSHMEM reads ^ in
-    front as NCCL does. UCX names a device with its port, mlx5_0:1, and takes one without it only since January 2026.
+    front as NCCL does. Gloo and TensorPipe read neither mark, and process groups on CPU fail to start. UCX names a
+    device with its port, mlx5_0:1, and takes one without it only since January 2026.
 
     Source: NVIDIA/nccl src/misc/utils.cc and src/transport/net_ib/init.cc, run on the extracted grammar; openucx/ucx
     src/ucp/core/ucp_context.c and pull request 11142; NVIDIA/nvshmem src/modules/transport/common/transport_common.cpp.
@@ -114,10 +117,14 @@ def _check_nccl(value: str, row: _List) -> Iterator[str]:
 
 
 def _check_whole_names(name: str, value: str, row: _List) -> Iterator[str]:
-    if "=" in value:
-        yield f"= is NCCL's mark; {row.library} takes it as part of the name, which then matches nothing; remove it"
-        return
-    if _PATTERNS.intersection(value):
+    for mark in "=" if row.is_of_devices else "^=":
+        if mark in value:
+            yield (
+                f"{mark} is NCCL's mark; {row.library} takes it as part of the name, which then matches nothing; "
+                "name the interface or device without it"
+            )
+            return
+    if _PATTERNS.intersection(value) or not row.is_of_devices:
         return
     drivers = [(entry, driver) for entry in _parse(name, value).entries if (driver := _DRIVER.fullmatch(entry.name))]
     prefixes = [entry.name for entry, driver in drivers if not driver["rest"].strip("_")]
@@ -164,37 +171,14 @@ def _read(setting: Setting, ranks: RankContext) -> lists.NameList | None:
     return name_list if name_list.entries else None
 
 
-@rule("N14", Severity.ERROR, settings=DEVICE_LISTS)
-def check_count(setting: Setting, ranks: RankContext) -> Iterator[str]:
-    """More devices are named than the pod has.
-
-    If a device plugin assigns devices exclusively (SR-IOV, eRDMA, EFA), a pod has as many as it requests. NCCL reads at
-    most 32 entries of the list.
-
-    Source: NVIDIA/nccl src/transport/net_ib/init.cc; sriov-network-device-plugin.
-    """
-    name_list = _read(setting, ranks)
-    if name_list is None:
-        return
-    if setting.name == _HCA:
-        name_list = lists.parse(setting.text, _UNLIMITED)
-        if len(name_list.entries) > lists.MAX_DEVICES:
-            yield f"names {len(name_list.entries)} devices; NCCL reads the first {lists.MAX_DEVICES}: shorten it"
-    count, requested = len(name_list.entries), sum(ranks.rdma_devices.values())
-    if ranks.fabric_context.exclusive and not name_list.exclude and 0 < requested < count:
-        yield (
-            f"names {count} devices, and the container requests {requested}: the others are not in the pod; request "
-            f"{count} or name {requested}"
-        )
-
-
 @rule("N15", Severity.ERROR, settings=DEVICE_LISTS)
 def check_presence(setting: Setting, ranks: RankContext) -> Iterator[str]:
-    """The list names devices that the nodes do not have.
+    """The list names devices that the pod does not have.
 
-    If a list selects nothing, NCCL reports no error and continues over TCP; UCX and NVSHMEM fail, or use another
-    transport. The known devices are those that the policy gives the rails of the fabric. Without a policy, names are
-    reported that look like those of a driver and are none, such as m1x5_0: after ^ such an entry excludes nothing.
+    If a device plugin assigns devices exclusively (SR-IOV, eRDMA, EFA), a pod has as many as it requests. If a list
+    selects nothing, NCCL reports no error and continues over TCP; UCX and NVSHMEM fail, or use another transport. The
+    known devices are those that the policy gives the rails of the fabric. Without a policy, names are reported that
+    look like those of a driver and are none, such as m1x5_0: after ^ such an entry excludes nothing.
 
     Source: NVIDIA/nccl src/transport/net_ib/init.cc; openucx/ucx src/ucp/core/ucp_context.c; NVIDIA/nvshmem
     src/modules/transport/ibrc/ibrc.cpp; crusoecloud/solutions-library cmk-nccltests/nccl-gb200.yaml, which excludes
@@ -203,6 +187,12 @@ def check_presence(setting: Setting, ranks: RankContext) -> Iterator[str]:
     name_list = _read(setting, ranks)
     if name_list is None:
         return
+    count, requested = len(name_list.entries), sum(ranks.rdma_devices.values())
+    if ranks.fabric_context.exclusive and not name_list.exclude and 0 < requested < count:
+        yield (
+            f"names {count} devices, and the container requests {requested}: the others are not in the pod; request "
+            f"{count} or name {requested}"
+        )
     sets = ranks.fabric_context.devices or ()
     all_devices = dict.fromkeys(device for devices in sets for device in devices)
     names = [entry.name for entry in name_list.entries if entry.name not in all_devices]  # not those of the policy
@@ -238,22 +228,31 @@ def describe_look_alike(name: str) -> str:
 
 
 @rule("N16", Severity.WARNING, settings=DEVICE_LISTS)
-def check_exact_names(setting: Setting, ranks: RankContext) -> Iterator[str]:
-    """Exact device names for virtual functions.
+def check_unknown_names(setting: Setting, ranks: RankContext) -> Iterator[str]:
+    """A list of names that are known only when the pod starts.
+
+    Where the policy names no devices, railwright finds those of the rails when the pod starts, and lists them for the
+    libraries. An author's own list takes precedence. The names differ between nodes: on a node with other names the
+    list selects no rail, or the devices of another network, and NCCL continues over TCP. Not reported where nothing is
+    found: with `resolve: never`, or if the pod skips it.
 
     A pod with SR-IOV gets any free functions, under names that differ from pod to pod. A list of physical functions
-    matches nothing inside it, and NCCL silently continues over TCP. UCX and NVSHMEM know no other names than exact
-    ones, so their lists have to be left out, or written by the pod's start script.
+    matches nothing inside it. UCX and NVSHMEM know exact names only, so their lists have to be left out, or written by
+    the pod's start script.
 
-    Source: oracle-quickstart/oci-hpc-oke, recommended NCCL parameters by shape.
+    Source: docs/interface.md 3.8; NVIDIA/nccl issues 1427 and 1587; oracle-quickstart/oci-hpc-oke, recommended NCCL
+    parameters by shape.
     """
     name_list = _read(setting, ranks)
+    if name_list is None:
+        return
+    if setting.name in ranks.fabric_context.found:
+        yield "overrides the devices of the rails that railwright finds in the pod; names differ by node: remove it"
     requested = ranks.rdma_devices
     has_functions = any(map(is_virtual, requested)) if requested else bool(ranks.fabric_context.exclusive)
-    if name_list is None or not name_list.exact or name_list.exclude or not has_functions:
-        return
     known = {device for devices in ranks.fabric_context.devices or () for device in devices}
-    if not all(entry.name in known for entry in name_list.entries):
+    is_known = not name_list.exact or name_list.exclude or all(entry.name in known for entry in name_list.entries)
+    if has_functions and not is_known:
         fix = "use a prefix, such as mlx5" if setting.name == _HCA else "remove it"
         yield f"names of virtual functions are not known before they are allocated; {fix}"
 
@@ -280,21 +279,6 @@ def check_left_out(setting: Setting, ranks: RankContext) -> Iterator[str]:
             f"selects {selection}: the others carry nothing, and no log says so; "
             "remove it, or request fewer rails by the annotation railwright.io/rails"
         )
-
-
-@rule("N72", Severity.WARNING, settings=DEVICE_LISTS)
-def check_override(setting: Setting, ranks: RankContext) -> Iterator[str]:
-    """A list of devices overrides what is found in the pod.
-
-    Where the policy names no devices, railwright finds those of the rails when the pod starts, and lists them for the
-    libraries. An author's own list takes precedence. The names differ between nodes: on a node with other names the
-    list selects no rail, or the devices of another network, and NCCL continues over TCP. Not reported where nothing is
-    found: with `resolve: never`, or if the pod skips it.
-
-    Source: docs/interface.md 3.8; NVIDIA/nccl issues 1427 and 1587.
-    """
-    if setting.name in ranks.fabric_context.found and _read(setting, ranks) is not None:
-        yield "overrides the devices of the rails that railwright finds in the pod; names differ by node: remove it"
 
 
 _MAX_NAMED = 8  # devices in a message

@@ -9,7 +9,6 @@ from railwright.fabric.lint.rule_types import (
     Severity,
     Violation,
     is_exclusive,
-    quote,
     rule,
 )
 from railwright.fabric.nccl import lists
@@ -77,22 +76,6 @@ def check_rail(ranks: RankContext) -> Iterator[Violation]:
                 f"write ={primary}",
                 setting,
             )
-
-
-@rule("N20", Severity.ERROR, settings=frozenset(_PLAIN_NAMES))
-def check_plain(setting: Setting, ranks: RankContext) -> Iterator[str]:
-    """GLOO_SOCKET_IFNAME and TP_SOCKET_IFNAME take plain names only.
-
-    Gloo and TensorPipe use the text as the name of an interface. The marks of NCCL's grammar, copied from
-    NCCL_SOCKET_IFNAME, match no interface, and process groups on CPU fail to start.
-
-    Source: PyTorch torch.distributed, common environment variables; facebookincubator/gloo.
-    """
-    value = setting.value or ""
-    if "^" in value or "=" in value:
-        plain = quote(value.replace("^", "").replace("=", ""))
-        name = ranks.fabric_context.control_interface if "^" in value else plain
-        yield f"takes plain interface names only, without ^ and =; write {name}"
 
 
 _POD_IDENTITY = "pod-id-link0"  # of EKS Pod Identity on each node, with the address 169.254.170.23

@@ -6,11 +6,13 @@ import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 
 from railwright.fabric.lint.rule_types import WITHOUT_GIDS, RankContext, Setting, Severity, quote, rule
-from railwright.fabric.nccl import catalogue, integers, lists
+from railwright.fabric.nccl import catalogue, integers
 
 _READ = frozenset({"active", "deprecated", "newer", "unused"})  # status of variables that NCCL reads
-# Words of these variables have rules of their own, which say more: N11, N12, N31.
-_CHECKED_BY_OTHER_RULES = frozenset({"NCCL_IB_HCA", "NCCL_NET", "NCCL_OOB_NET_IFNAME", "NCCL_SOCKET_IFNAME"})
+# Words of these variables have rules of their own, which say more: N11, N12, N31, N34.
+_CHECKED_BY_OTHER_RULES = frozenset(
+    {"NCCL_ALGO", "NCCL_IB_HCA", "NCCL_NET", "NCCL_OOB_NET_IFNAME", "NCCL_PROTO", "NCCL_SOCKET_IFNAME"}
+)
 
 
 def _is_checked(name: str, *, numbers: bool) -> bool:
@@ -59,15 +61,13 @@ def check_word(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """The value is not among the variable's allowed words.
 
     NCCL ignores an unknown word without a message; only the usual log line is missing. Distances (NCCL_NET_GDR_LEVEL,
-    NCCL_P2P_LEVEL), address families and NCCL_NET_MERGE_LEVEL are case sensitive. NCCL_ALGO and NCCL_PROTO are entries
-    separated by semicolons: a list, or a function, a colon and a list, and only the first may lack its function. An
-    unknown word or function fails at start since 2.24. NCCL_IB_ADDR_RANGE is one prefix in CIDR form of the family
-    NCCL_IB_ADDR_FAMILY (default AF_INET): NCCL ignores other text, and with one of the wrong family every HCA uses GID
-    0, which is link-local. An unknown NCCL_DEBUG disables all messages, also errors; one unknown word in
-    NCCL_DEBUG_SUBSYS drops the whole list.
+    NCCL_P2P_LEVEL), address families and NCCL_NET_MERGE_LEVEL are case sensitive. NCCL_IB_ADDR_RANGE is one prefix in
+    CIDR form of the family NCCL_IB_ADDR_FAMILY (default AF_INET): NCCL ignores other text, and with one of the wrong
+    family every HCA uses GID 0, which is link-local. An unknown NCCL_DEBUG disables all messages, also errors; one
+    unknown word in NCCL_DEBUG_SUBSYS drops the whole list.
 
-    Source: NVIDIA/nccl src/graph/paths.cc, src/graph/topo.cc, src/graph/tuning.cc, src/misc/socket.cc,
-    src/transport/net_ib/connect.cc and src/debug.cc, observed on 2.30.7.
+    Source: NVIDIA/nccl src/graph/paths.cc, src/graph/topo.cc, src/misc/socket.cc, src/transport/net_ib/connect.cc and
+    src/debug.cc, observed on 2.30.7.
     """
     text, row = setting.text, catalogue.get(setting.name)
     find_problems = _GRAMMARS.get(setting.name)
@@ -88,11 +88,6 @@ _SUBSYSTEMS = (
 )
 _FAMILY = "NCCL_IB_ADDR_FAMILY"
 _FAMILIES = {4: "AF_INET", 6: "AF_INET6"}
-
-
-def _check_choice(text: str, words: tuple[str, ...]) -> Iterator[str]:
-    if problem := lists.check_choice(text, words):
-        yield f"{problem}. NCCL 2.24 and newer fail at start; correct or remove it"
 
 
 def _check_level(text: str, _: RankContext) -> Iterator[str]:
@@ -132,8 +127,6 @@ def _check_range(text: str, ranks: RankContext) -> Iterator[str]:
 
 
 _GRAMMARS: Mapping[str, Callable[[str, RankContext], Iterator[str]]] = {
-    "NCCL_ALGO": lambda text, _: _check_choice(text, lists.ALGORITHMS),
-    "NCCL_PROTO": lambda text, _: _check_choice(text, lists.PROTOCOLS),
     "NCCL_DEBUG": _check_level,
     "NCCL_DEBUG_SUBSYS": _check_subsystems,
     "NCCL_IB_ADDR_RANGE": _check_range,
