@@ -1,7 +1,7 @@
 """Reads the lines of NCCL's logs, in any order and of any number of pods, into one record for each process.
 
-Splits a line into its source (pod, host, process) and the text of NCCL or of the program, parses the text by a table of
-patterns, and assigns processes to pods. Records hold sets and counts only, so the order of lines does not matter. Draws
+Splits a line into its source (pod, host, process) and the text of NCCL, parses the text by a table of patterns, and
+assigns processes to pods. Records hold sets and counts only, so the order of lines does not matter. Draws
 no conclusions: see `report`.
 """
 
@@ -27,17 +27,15 @@ class Message(NamedTuple):
     tag: str  # pod name in the prefix of `kubectl logs --prefix`
     host: str
     pid: int
-    level: str  # NCCL's log level; "" for text of the program itself
+    level: str  # NCCL's log level
     text: str
 
 
 def parse_line(line: str) -> Iterator[Message]:
-    """Yield the messages of a line. Processes that write at the same moment can share one line."""
+    """Yield NCCL's messages in a line. Processes that write at the same moment can share one line."""
     plain = _COLOURS.sub("", line)
     tag = match.group(1) if (match := _KUBECTL.search(plain)) else ""
     headers = list(_NCCL_MESSAGE.finditer(plain)) if "NCCL " in plain else []
-    if not headers:
-        yield Message(tag, "", -1, "", plain.strip())
     for header, end in zip(headers, [*(header.start() for header in headers[1:]), len(plain)], strict=False):
         text = plain[header.end() : end].strip()
         yield Message(tag, header["host"] or "", int(header["pid"] or -1), header["level"], text)
@@ -176,9 +174,6 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Callable[[Process, re.Match[str]], None]
 _RDMA_ERROR = re.compile(
     r"NET/IB ?: Got (?:completion|async|fatal)|Call to ibv_\w+ (?:failed|timed)|NET/OFI .{0,1000}?completed with error"
 )
-# What nccl-tests prints. Bandwidths are in GB/s.
-_BANDWIDTH = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(\d{1,15}(?:\.\d{0,15})?|\.\d{1,15})(?![\d.])")
-_WRONG_RESULTS = re.compile(r"#\s*Out of bounds values\s*:\s*([1-9]\d{0,17}) FAILED")
 
 
 class LogSummary(NamedTuple):
@@ -186,8 +181,6 @@ class LogSummary(NamedTuple):
 
     pods: Mapping[str, tuple[Process, ...]]  # by pod name; only pods with any line about the network
     world: int | None  # number of ranks in the largest communicator
-    bandwidth: float | None  # smallest average of nccl-tests
-    wrong: int  # results of nccl-tests
     has_info_lines: bool  # NCCL logged anything at level INFO
     has_lines: bool  # there is any line
 
@@ -195,35 +188,25 @@ class LogSummary(NamedTuple):
 def collect(logs: Iterable[tuple[str, Iterable[str]]]) -> LogSummary:
     """Read logs as (name, lines). The name stands for the pod where the lines do not name one."""
     processes: dict[tuple[str, str, int], Process] = defaultdict(Process)
-    bandwidths, wrong, has_info_lines, has_lines = [], 0, False, False
+    has_info_lines = has_lines = False
     for source, log in logs:
         for line in log:
             has_lines = True
             for message in parse_line(line):
-                if message.level:
-                    has_info_lines = has_info_lines or message.level == "INFO"
-                    tag = message.tag or ("" if message.host else source)
-                    processes[tag, message.host, message.pid].record(message.text, message.level)
-                elif match := _BANDWIDTH.search(message.text):
-                    bandwidths.append(float(match[1]))
-                elif match := _WRONG_RESULTS.search(message.text):
-                    wrong += int(match[1])
+                has_info_lines = has_info_lines or message.level == "INFO"
+                tag = message.tag or ("" if message.host else source)
+                processes[tag, message.host, message.pid].record(message.text, message.level)
     return LogSummary(
         pods=_group_by_pod(processes),
         world=max((ranks for process in processes.values() for _, ranks in process.members), default=None),
-        bandwidth=min(bandwidths, default=None),
-        wrong=wrong,
         has_info_lines=has_info_lines,
         has_lines=has_lines,
     )
 
 
 def is_relevant(line: str) -> bool:
-    """True for messages of NCCL about the network, and for results of nccl-tests: what `collect` reads."""
-    return any(
-        message.level or _BANDWIDTH.search(message.text) or _WRONG_RESULTS.search(message.text)
-        for message in parse_line(line)
-    )
+    """True for messages of NCCL, which `collect` reads."""
+    return any(parse_line(line))
 
 
 def _group_by_pod(processes: Mapping[tuple[str, str, int], Process]) -> Mapping[str, tuple[Process, ...]]:

@@ -20,7 +20,7 @@ from railwright.fabric import text
 from railwright.fabric.verification import logs
 
 RDMA, PARTIAL, FAILED, TCP, UNKNOWN = "rdma", "partial", "failed", "tcp", "unknown"
-"""RDMA on every rail; RDMA on some rails; RDMA that failed or gave wrong results; sockets; unknown."""
+"""RDMA on every rail; RDMA on some rails; RDMA that failed; sockets; unknown."""
 _STATES_BY_SEVERITY = (TCP, FAILED, PARTIAL, UNKNOWN, RDMA)
 _MAX_NAMES = 3  # largest number of pods or reasons in the line
 
@@ -57,7 +57,6 @@ class Report(msgspec.Struct, frozen=True):
     rails: int | None  # number that each pod should have used; None if unknown
     pods: tuple[Pod, ...]
     ranks: int | None
-    busbw_average: float | None  # GB/s, as nccl-tests prints it
     why: tuple[str, ...]
 
 
@@ -84,14 +83,14 @@ def assess_logs(
         rank for rank in range(summary.world or 0) if not any(pod.transport and rank in pod.ranks for pod in pods)
     ]
     states = {pod.state for pod in pods} or {UNKNOWN}
-    states |= ({FAILED} if summary.wrong else set()) | ({UNKNOWN} if silent else set())
+    states |= {UNKNOWN} if silent else set()
     state = next(state for state in _STATES_BY_SEVERITY if state in states)
     is_counted = None not in numbers and all(pod.rails is not None for pod in pods)
     why = tuple(_collect_reasons(pods, silent, summary))
     if state == RDMA and not is_counted:
         state, why = UNKNOWN, (_UNKNOWN_RAILS if None in numbers else _UNNAMED_DEVICES,)
     rails = max((number for number in numbers if number is not None), default=expected.rails)
-    report = Report(state, "", rails, tuple(pods), summary.world, summary.bandwidth, why)
+    report = Report(state, "", rails, tuple(pods), summary.world, why)
     return msgspec.structs.replace(report, line=_format_line(report, is_counted=is_counted))
 
 
@@ -265,8 +264,6 @@ def _collect_reasons(pods: Sequence[Pod], silent: Sequence[int], summary: logs.L
             "the logs have no NCCL line about a network: they are truncated, or NCCL_DEBUG_SUBSYS lacks INIT; "
             "run with NCCL_DEBUG_SUBSYS=INIT,NET and pass the complete logs"
         )
-    if summary.wrong:
-        yield f"{summary.wrong} results were wrong (nccl-tests: out of bounds values)"
     by_reason: dict[str, list[Pod]] = {}
     for pod in sorted(pods, key=lambda pod: _STATES_BY_SEVERITY.index(pod.state)):
         for reason in pod.why:
@@ -281,12 +278,11 @@ def _collect_reasons(pods: Sequence[Pod], silent: Sequence[int], summary: logs.L
 def _format_line(report: Report, *, is_counted: bool) -> str:
     size = text.format_count(len(report.pods), "pod")
     size = f"{text.format_count(report.ranks, 'rank')} on {size}" if report.ranks else size
-    speed = f"busbw {report.busbw_average:g} GB/s" if report.busbw_average is not None else ""
     transports = " and ".join(sorted({pod.transport for pod in report.pods if pod.transport} or {"an unknown network"}))
     used = min((pod.rails for pod in report.pods if pod.rails is not None), default=0)
     if report.state == RDMA:
         rails = text.format_count(report.rails or 0, "rail", part=used)
-        parts = (transports, rails, size, _format_direct(report.pods), speed)
+        parts = (transports, rails, size, _format_direct(report.pods))
         return f"RDMA on every rail: {', '.join(filter(None, parts))}"
     if report.state == FAILED:
         return f"RDMA was set up and failed: {report.why[0]}"
@@ -296,8 +292,7 @@ def _format_line(report: Report, *, is_counted: bool) -> str:
     if report.state == UNKNOWN:
         return f"cannot tell: {'; '.join(report.why[:_MAX_NAMES])}"
     affected = [pod for pod in report.pods if pod.state == report.state]
-    line = _format_tcp(affected, report.pods) if report.state == TCP else _format_partial(affected)
-    return f"{line}; {speed}" if speed else line
+    return _format_tcp(affected, report.pods) if report.state == TCP else _format_partial(affected)
 
 
 def _format_tcp(on_tcp: Sequence[Pod], pods: Sequence[Pod]) -> str:

@@ -67,7 +67,6 @@ def test_published_logs_are_read_correctly(name):
         assert all(name in results.line for name in expected["pods_tcp"])
     if "missing" in expected:
         assert [interface for pod in results.pods for interface in pod.missing] == expected["missing"]
-    assert results.busbw_average == expected.get("busbw")
     assert "\n" not in results.line
 
 
@@ -116,9 +115,8 @@ def test_pods_on_the_host_network_are_distinguished_by_kubectls_prefix_and_a_lau
 # --- reports ----------------------------------------------------------------------------------------------
 
 
-def test_rdma_on_every_rail_is_reported_with_transport_rails_ranks_and_speed():
-    results = assess_logs(GOOD + "\n# Avg bus bandwidth    : 355.2 \n", ALSO)
-    assert results.line == ("RDMA on every rail: RoCE, 2 of 2 rails, 2 ranks on 2 pods, GPUDirect, busbw 355.2 GB/s")
+def test_rdma_on_every_rail_is_reported_with_transport_rails_and_ranks():
+    assert assess_logs(GOOD, ALSO).line == "RDMA on every rail: RoCE, 2 of 2 rails, 2 ranks on 2 pods, GPUDirect"
 
 
 def test_without_the_number_of_rails_of_the_pods_no_log_shows_that_all_were_used():
@@ -149,7 +147,6 @@ ONE_RAIL = rank("w-1", 1, using=hcas(1), channels=("0",))
 UNNAMED = rank("w-1", 1, using=hcas(0, 1), channels=("0", "4"))
 FEW_RANKS = rank("w-0", 0, of=16, using=hcas(0), channels=("0",))
 ALONE = rank("w-0", 0, of=1, using=hcas(0, 1))
-WRONG = ALSO + "\n# Out of bounds values : 3 FAILED\n"
 REPORTS = {  # the logs, what is expected, the state, and words of the line
     "one pod on TCP": (
         (GOOD, TCP),
@@ -172,7 +169,6 @@ REPORTS = {  # the logs, what is expected, the state, and words of the line
     ),
     "one pod alone": ((ALONE,), {}, report.UNKNOWN, "no channel to another node"),
     "a device without a name": ((GOOD, UNNAMED), {}, report.UNKNOWN, "add NET to NCCL_DEBUG_SUBSYS"),
-    "wrong results": ((GOOD, WRONG), {}, report.FAILED, "3 results were wrong"),
 }
 
 

@@ -13,14 +13,7 @@ PIECES = (
     *("a", "1", "a1", "[0", "[0]", "[0]{", "[pod/", "[pod/a", "[1,1]<stdout", ",1", "NCCL INFO", "NCCL ", "h:1:1 [0] "),
     *("via NET/", "via COLLNET/", "NET/IB", "NET/IB/x", "/0", "NET/OFI ", "NET/Socket : Using ", "NET/IB : Using [0]"),
     *("mlx5_0:1/RoCE", "1 -> 1", "1[a", "[send]", "libibverbs", "Unable to open ", "rank 1 nranks ", "(found 1"),
-    *(
-        "# Rank 1 Pid 1 on ",
-        "# Avg bus bandwidth : 1",
-        "# Out of bounds values : 1",
-        "Call to ibv_x ",
-        "\x1b[0",
-        "\x1b]",
-    ),
+    *("# Rank 1 Pid 1 on ", "Call to ibv_x ", "\x1b[0", "\x1b]"),
     *("NCCL version 1", "Using network ", "Got completion ", "Made virtual device [1] name=", "\u0663", "\u00b2"),
 )
 LENGTH = 50_000  # characters; quadratic patterns need many seconds for it, linear ones a few hundredths
@@ -49,8 +42,6 @@ NUMBERS = (
     HEAD + "NET/IB : Made virtual device [{0}] name=a+b",
     HEAD + "NET/OFI Selected provider is efa (found {0} nics)",
     "#  Rank {0} Group {0} Pid {0} on h device {0}",
-    "# Avg bus bandwidth    : {0}",
-    "# Out of bounds values : {0} FAILED",
     " {0} {0} float sum -1 {0} {0} {0} 0 {0} {0} {0} ",
 )
 
