@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gzip
 import json
 import logging
 import socket
@@ -82,8 +83,7 @@ async def plain(counters):
 async def hasty(counters, monkeypatch):
     """Yield a server with deadlines that a complete request meets even on a busy machine."""
     monkeypatch.setattr(ports, "KEEPALIVE_SECONDS", DEADLINE)
-    times = {"body_seconds": DEADLINE, "request_seconds": 2 * DEADLINE}
-    async with shell.running(TABLE, counters=counters, **times) as server:
+    async with shell.running(TABLE, counters=counters, request_seconds=DEADLINE) as server:
         yield server
 
 
@@ -111,9 +111,6 @@ async def still_answers(server: shell.Running) -> bool:
         (405, {"path": "/explain/a/b"}),
         (413, {"body": b"x" * 1001}),
         (413, {"Content_Length": str(1 << 40)}),
-        (415, {"Content_Type": ""}),
-        (415, {"Content_Type": "text/plain"}),
-        (415, {"Content_Encoding": "gzip"}),
         (400, {"path": "/picky", "body": b"bad"}),
         (500, {"path": "/picky", "body": b"bug"}),
     ],
@@ -146,6 +143,12 @@ async def test_a_chunked_body_within_the_limit_is_taken(plain):
         b"Transfer-Encoding: chunked\r\n\r\n3\r\n[1,\r\n2\r\n2]\r\n0\r\n\r\n"
     )
     assert (await caller.answer()).body == b"[1,2]"
+
+
+async def test_a_compressed_body_is_not_expanded(plain):
+    compressed = gzip.compress(b"x" * 100_000)
+    caller = await plain.open()
+    assert (await caller.ask(compressed, Content_Encoding="gzip")).body == compressed
 
 
 async def test_a_chunked_body_that_does_not_end_gets_413_at_the_limit(plain):
@@ -213,14 +216,14 @@ async def test_a_caller_that_sends_half_a_request_after_a_whole_one_is_disconnec
 
 
 @pytest.mark.parametrize("sent", [shell.head(9), shell.head(9) + b"[1", CHUNKED[:-7]])
-async def test_a_body_that_does_not_arrive_in_time_gets_408_and_reaches_no_handler(hasty, counters, sent):
+async def test_a_caller_whose_body_does_not_arrive_in_time_is_disconnected_and_reaches_no_handler(
+    hasty, counters, sent
+):
     caller = await hasty.open()
     await caller.send(sent)
-    answer = await caller.answer()
-    assert (answer.status, reason(answer)) == (408, f"the body did not arrive within {DEADLINE:g} s")
     assert await caller.is_disconnected()
     assert b'outcome="ok"' not in counters.format_exposition()
-    assert counters.requests.labels("/echo", "408")._value.get() == 1
+    assert counters.requests.labels("/echo", "cancelled")._value.get() == 1
     assert await still_answers(hasty)
 
 
