@@ -123,18 +123,6 @@ def test_nodes_without_rails_are_left_out_and_those_without_a_device_plugin_are_
     assert [(node.name, node.rails) for leaf in seen.leaves.values() for node in leaf.nodes] == [("gpu-0", "dddd")]
 
 
-def test_a_gang_on_one_leaf_has_the_best_bandwidth():
-    assessed = Cluster(placing.build_leaves(a=4, b=4), gang("a-00", "a-01")).gang()
-    assert (assessed.state, assessed.bandwidth, assessed.best, assessed.leaves, assessed.min_leaves) == (
-        "placed",
-        1.0,
-        1.0,
-        1,
-        1,
-    )
-    assert assessed.why == ()
-
-
 def test_announced_pods_of_a_gang_do_not_take_the_devices_that_it_is_assessed_by():
     cluster = Cluster(placing.build_leaves(a=2), gang("a-00", ""))
     waiting = placing.build_pod("g-1", group="g")
@@ -168,13 +156,6 @@ def test_a_placed_gang_whose_pods_share_the_nics_of_a_node_is_said_to_share_them
     pods = [placing.build_pod(f"g-{rank}", group="g", gpus=2, on="a-0") for rank in range(2)]
     assessed = Cluster([placing.build_node("a-0", "a", rails_each=100)], pods).gang()
     assert [why.message for why in assessed.why] == ["a-0: pods of the gang share NICs"]
-
-
-def test_a_waiting_gang_is_shown_with_the_reason():
-    busy = gang(*[f"a-{i:02}" for i in range(3)], name="o")
-    assessed = Cluster(placing.build_leaves(a=4), [*busy, *gang("", "")], {"train/g": 2}).gang()
-    assert assessed.state == overview_types.WAITING
-    assert "the cluster has slots for 1" in assessed.why[0].message
 
 
 @pytest.mark.parametrize("placement", [{}, {"domains": [], "oversubscription": []}], ids=["domains", "no domains"])
