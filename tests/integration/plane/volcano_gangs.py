@@ -35,24 +35,22 @@ def job(
     name: str,
     workers: int,
     *,
-    master: bool = False,
     fabric: str = "rails",
     priority: str = "",
     annotations: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> api.Object:
-    """Return a Volcano Job that starts with all pods, each on a whole node. A master is one more pod."""
+    """Return a Volcano Job that starts with all pods, each on a whole node."""
     classed = {"priorityClassName": priority} if priority else {}
     amounts = {resource: str(amount) for resource, amount in gangs.WHOLE.items()}
     container = {"resources": {"requests": amounts, "limits": amounts}}  # Volcano's queues do not count limits alone
     pod = manifests.pod("unused", fabric, container=container, annotations=annotations or {}, **classed)
-    counts = ({"master": 1} if master else {}) | {"worker": workers}
-    return manifests.volcano_job(name, pod, counts, **classed, **spec)
+    return manifests.volcano_job(name, pod, {"worker": workers}, **classed, **spec)
 
 
 @dataclasses.dataclass
 class VolcanoGangs:
-    """The Volcano jobs of a test by name. Lists of pods are sorted by rank, a master first."""
+    """The Volcano jobs of a test by name. Lists of pods are sorted by rank."""
 
     site: site.Site
     namespace: str
@@ -74,7 +72,7 @@ class VolcanoGangs:
     async def run(self, name: str, workers: int, **kinds: Any) -> api.Objects:
         """Create a job; return its pods once all run."""
         await self.create(name, workers, **kinds)
-        return await self.running(name, workers + bool(kinds.get("master")))
+        return await self.running(name, workers)
 
     async def pods(self, name: str) -> api.Objects:
         """Return the pods of a job."""

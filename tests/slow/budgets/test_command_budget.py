@@ -6,8 +6,8 @@ limit is relative to the CPU time of a fixed Python program, measured beside eac
 
 import asyncio
 import os
+import resource
 
-import cpu_time
 import installations
 import processes
 import pytest
@@ -32,13 +32,19 @@ def bytecode(tmp_path_factory):
     return tmp_path_factory.mktemp("bytecode")
 
 
+def measure_children():
+    """Return the seconds of CPU time of ended child processes."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 async def measure(arguments, bytecode):
     """Return the exit code, the CPU time and the output of Python with these arguments."""
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(bytecode), "PYTHONDONTWRITEBYTECODE": ""}
-    began = cpu_time.measure_children()
+    began = measure_children()
     process = await processes.start_python(*arguments, env=environment, stderr=asyncio.subprocess.STDOUT)
     out, _ = await process.communicate()
-    return process.returncode, cpu_time.measure_children() - began, out.decode()
+    return process.returncode, measure_children() - began, out.decode()
 
 
 async def expect_less(seconds, command, code, bytecode):

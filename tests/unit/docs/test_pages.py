@@ -11,7 +11,6 @@ import pages
 import pytest
 import yaml
 
-from documentation import site
 from extender import gang_tracker
 from railwright.cli import dispatch
 from railwright.cli.explanation import previews, templates
@@ -207,40 +206,3 @@ def test_each_threat_of_the_security_page_has_tests():
             text = (pages.ROOT / "tests" / path).read_text()
             for name in test_names:
                 assert re.search(rf"^(async )?def {name}\(", text, re.MULTILINE), f"{number}: {path} has no {name}"
-
-
-# --- the site -------------------------------------------------------------------------------------------------
-
-
-class Page:
-    def __init__(self, path):
-        self.file = type("File", (), {"src_uri": path})()
-
-
-@pytest.mark.parametrize(
-    ("page", "link", "plain", "expected"),
-    [
-        ("a.md", "[x](../tests/y.py)", "x", "[x](https://h/blob/main/tests/y.py)"),
-        ("reference/a.md", "[x](../policy.md#nccl)", "[x](../policy.md#nccl)", "[x](../policy.md#nccl)"),
-        ("evidence/a.md", "[`x`](../../manifests/y)", "`x`", "[`x`](https://h/blob/main/manifests/y)"),
-    ],
-)
-def test_on_the_site_a_link_out_of_the_documentation_leads_to_the_repository_or_is_plain_text(
-    page, link, plain, expected
-):
-    assert site.on_page_markdown(link, Page(page), {}, None) == plain
-    assert site.on_page_markdown(link, Page(page), {"repo_url": "https://h/"}, None) == expected
-
-
-@pytest.mark.parametrize(
-    "html",
-    [
-        '<script src="https://cdn/x.js">',
-        '<link href="a" rel="stylesheet" href="https://f/x.css">',
-        "<img src=http://h/i>",
-    ],
-)
-def test_a_page_that_loads_from_another_server_is_an_error(html):
-    with pytest.raises(site.ElsewhereError, match=r"a\.md"):
-        site.on_post_page(html, Page("a.md"), {})
-    assert site.on_post_page('<a href="https://h">x</a><link rel=canonical href=https://h>', Page("a.md"), {})

@@ -5,8 +5,7 @@ import json
 import msgspec
 from admitting import WIRE
 
-from railwright.fabric import node_views, resources, scheduling_views, views
-from railwright.fabric.placement.state import cluster_state
+from railwright.fabric import resources, scheduling_views, views
 from railwright.fabric.workloads import membership
 
 FULL, PLACED = (msgspec.json.Decoder(kind).decode for kind in (views.Pod, scheduling_views.Pod))
@@ -49,45 +48,3 @@ def test_the_views_of_placement_equal_those_of_the_whole_pod():
 def test_a_field_that_is_not_read_may_hold_anything():
     text = b'{"spec":{"volumes":{"no":"list"},"containers":[{"env":7,"image":null,"command":{}}]}}'
     assert len(PLACED(text).spec.containers) == 1
-
-
-# --- shared values are stored once ----------------------------------------------------------------------------
-
-
-HAS = {"nvidia.com/gpu": "8"}
-
-
-def decode(view, tree):
-    """Decode as a source does, so that equal texts are different objects."""
-    return msgspec.json.decode(msgspec.json.encode(tree), type=view)
-
-
-def node(name: str) -> dict:
-    labels = {"a-label-that-is-longer-than-msgspec-remembers": "the same value", "hostname": name}
-    return {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": HAS, "capacity": HAS}}
-
-
-def pod(name: str, **requests: str) -> dict:
-    container = {"name": "c", "resources": {"requests": requests}}
-    return {
-        "metadata": {"name": name, "namespace": "team", "uid": name},
-        "spec": {"nodeName": "node-1", "containers": [container]},
-    }
-
-
-def test_nodes_and_pods_share_equal_values():
-    known = cluster_state.ClusterState()
-    for name in ("a", "b"):
-        known.upsert_node(decode(node_views.Node, node(name)))
-        known.upsert_pod(decode(scheduling_views.Pod, pod(name, cpu="100m", memory="64Mi")))
-    assert is_shared(*(node.labels for node in known.nodes.values()))
-    one, other = known.pods.values()
-    assert one.requests is other.requests
-    assert one.node is other.node
-
-
-def is_shared(one, other) -> bool:
-    """Return True if equal keys and equal values of both are the same objects."""
-    assert one
-    both = zip(sorted(one.items()), sorted(other.items()), strict=True)
-    return all(a[0] is b[0] and (a[1] is b[1] or a[1] != b[1]) for a, b in both)
