@@ -186,6 +186,15 @@ def test_a_volume_of_a_volcano_job_at_dev_shm_is_kept():
     assert not [path for path in list_paths(planned) if "volume" in path]
 
 
+def test_a_template_gets_a_mount_although_only_its_pods_have_those_of_the_job():
+    """The list to which the mount is added does not exist in the template."""
+    volumes = [{"mountPath": "/data", "volumeClaimName": "x"}]
+    tree = working.build_workload(VOLCANO, working.build_template(label="f"), volumes=volumes)
+    spec = working.apply_patch(VOLCANO, tree, BY)["spec"]["tasks"][0]["template"]["spec"]
+    assert spec["containers"][0]["volumeMounts"] == [{"name": "railwright-shm", "mountPath": "/dev/shm"}]
+    assert [volume["name"] for volume in spec["volumes"]] == ["railwright-shm"]
+
+
 def test_malformed_claim_templates_are_left_to_the_api_of_their_kind():
     for malformed in (None, 7, "x", {}, [None, 7, {"metadata": None}, {"metadata": {"name": 7}}]):
         for row, spec in (

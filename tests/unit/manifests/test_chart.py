@@ -135,22 +135,6 @@ def test_the_chart_renders_a_policy_only_from_the_values():
     assert "policy.yaml" not in base["resources"]
 
 
-LABELS = {"name", "instance", "version", "component", "part-of", "managed-by"}
-RENDERED = sorted(
-    path
-    for folder in ("base", "overlays", "components")
-    for path in (ROOT / "manifests" / folder).rglob("*.yaml")
-    if path.name != "kustomization.yaml"
-)
-
-
-def test_every_object_has_the_recommended_labels():
-    for path in RENDERED:
-        for document in yaml.safe_load_all(path.read_text()):
-            missing = {f"app.kubernetes.io/{name}" for name in LABELS} - document["metadata"]["labels"].keys()
-            assert missing <= ({"app.kubernetes.io/managed-by"} if path.name == "policy.yaml" else set()), path
-
-
 def test_no_template_writes_fields_that_controllers_fill():
     """A rendered caBundle or Secret would be put back by each upgrade and rollback (Spiderpool 4243, 4357)."""
     for path in sorted((CHART / "templates").rglob("*.yaml")):

@@ -4,7 +4,6 @@ import importlib.metadata
 import os
 import pathlib
 import re
-import subprocess
 import tomllib
 
 import yaml
@@ -67,7 +66,7 @@ def test_the_build_context_is_what_the_containerfile_copies():
     assert "**/__pycache__" in rules
 
 
-# --- one version, and one Python first ------------------------------------------------------------------------
+# --- one version ----------------------------------------------------------------------------------------------
 
 
 _WITHOUT = {"build", "dist", "data", "__pycache__"}
@@ -100,23 +99,3 @@ def test_images_of_pages_and_overlays_are_tagged_with_the_version():
         "manifests/chart/values-production.yaml",
     }
     assert {(name, tag) for name, tag in tagged if tag != version.VERSION} == set()
-
-
-def read_shipped_python():
-    """Return the Python of the image."""
-    stages = re.findall(r"^FROM \S*/python:(\d+\.\d+)-slim", CONTAINERFILE, re.MULTILINE)
-    assert len(stages) == 2
-    assert len(set(stages)) == 1
-    return stages[0]
-
-
-def test_the_python_of_the_image_is_checked_and_preferred():
-    assert PROJECT["tool"]["mypy"]["python_version"] == read_shipped_python()
-    listed = subprocess.run(
-        ["sh", "tests/support/interpreters.sh"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    versions = [line.split()[0] for line in listed.stdout.splitlines()]
-    assert versions
-    assert versions == sorted(
-        versions, key=lambda minor: (minor != read_shipped_python(), -int(minor.partition(".")[2]))
-    )
