@@ -65,10 +65,10 @@ def build_record(pod: job_pods.Pod) -> PodRecord:
     )
 
 
-async def _add_injection(client: clients.Client, pod: job_pods.Pod, record: PodRecord) -> PodRecord:
+async def _explain_uninjected(client: clients.Client, pod: job_pods.Pod, record: PodRecord) -> PodRecord:
     """Add why a pod is not injected although it or its workload opted in."""
     if intent.has_fabric_label(pod) and opt_in.is_uninjected(pod):
-        cause = await _find_switch(client) or (
+        cause = await _find_cluster_cause(client) or (
             "the label was set after the pod's creation, the webhook was not called, or the policy was in mode warn; "
             "set the label in the pod template"
         )
@@ -84,13 +84,13 @@ async def _add_injection(client: clients.Client, pod: job_pods.Pod, record: PodR
         title = f"{workload.kind.name} {workload.metadata.name}"
         unpassed = (warning.text for warning in keys.check_label(workload.kind, workload.label, workload.templates))
         if not uninjected and (problem := keys.describe_uncopied(workload) or next(unpassed, "")):
-            causes = "; ".join(filter(None, (await _find_switch(client), f"{title}: {problem}")))
+            causes = "; ".join(filter(None, (await _find_cluster_cause(client), f"{title}: {problem}")))
             uninjected = f"not injected, because it has no label {names.FABRIC}; {causes}"
         warnings += [warning.locate(title) for warning in keys.check_workload(workload)]
     return msgspec.structs.replace(record, uninjected=uninjected, warnings=warnings)
 
 
-async def _find_switch(client: clients.Client) -> str:
+async def _find_cluster_cause(client: clients.Client) -> str:
     """Return why nothing is injected in this cluster now, and the fix; "" if pods are, or if that is not known."""
     with contextlib.suppress(errors.ClusterError):
         if await policy_sources.is_disabled(client):
@@ -247,7 +247,7 @@ async def _read(client: clients.Client, namespace: str, name: str, token: str) -
     that have ended.
     """
     pod = await job_pods.read(client, namespace, name)
-    record = await _add_injection(client, pod, build_record(pod))
+    record = await _explain_uninjected(client, pod, build_record(pod))
     if record.uninjected or not record.fabric:
         return record, ""
     warnings = admission.lint_recorded(pod, await policy_sources.find_readable(client))

@@ -186,6 +186,18 @@ def test_a_gang_whose_pods_select_different_nodes_is_assessed_by_all_nodes():
     assert Cluster(nodes, pin("a-0", "a-1")).gang().state == overview_types.PLACED
 
 
+def test_a_gang_is_not_said_never_to_fit_for_a_resource_that_a_device_class_maps():
+    """kube-scheduler counts it by the slices, and nodes do not report it."""
+    asked = {placing.RESOURCES[0]: "1", "nvidia.com/gpu": "8"}
+    nodes = [placing.build_node(f"n-{number}", "a", rails_each=1) for number in range(2)]
+    for node in nodes:
+        del node.status.allocatable["nvidia.com/gpu"]
+    cluster = Cluster(nodes, [placing.build_pod_with(f"g-{rank}", asked, group="g") for rank in range(2)])
+    assert cluster.gang().state == overview_types.NEVER
+    cluster.state.change_devices(lambda known: known.class_sink.replace(devices.read_classes(devices.GPU_CLASS)))
+    assert cluster.gang().state == overview_types.WAITING
+
+
 def test_a_leader_that_selects_one_node_does_not_make_its_gang_never_fit_before_its_workers_exist():
     nodes = [*placing.build_leaves(a=2), placing.build_node("b-0", "b", labels={"pool": "x"})]
     leader = placing.change_pod(placing.build_pod("g-0", group="g"), spec={"node_selector": {"pool": "x"}})
