@@ -17,7 +17,7 @@ from railwright.cli import object_files, output
 from railwright.cli.explanation import templates as pod_templates
 from railwright.cluster import documents
 from railwright.fabric import admission, intent, names, views
-from railwright.fabric.injection import drafts, facts, keys, plan
+from railwright.fabric.injection import facts, keys, plan
 from railwright.fabric.lint import engine, rank_contexts, rule_types
 from railwright.fabric.lint.rules import claims as claim_rules
 from railwright.fabric.lint.rules import manifests as manifest_rules
@@ -264,16 +264,11 @@ class _InjectedTemplate(msgspec.Struct, frozen=True):
 
     def list_injected(self) -> frozenset[tuple[int, str]]:
         """Return container and name of each variable that the policy set."""
-        changes = self.outcome.changes if isinstance(self.outcome, plan.Injection) else ()
-        return frozenset(filter(None, map(_find_variable, changes)))
-
-
-def _find_variable(change: drafts.Change) -> tuple[int, str] | None:
-    """Return container index and name of the variable that a change sets, None for another change."""
-    *path, index, field, _ = change.operations[-1]["path"].split("/")
-    if path != ["", "spec", "containers"] or field != "env":
-        return None
-    return int(index), change.operations[-1]["value"]["name"]
+        written, injected = (
+            {(index, entry.name): entry.value for index, one in enumerate(pod.spec.containers) for entry in one.env}
+            for pod in (self.template.pod, self.pod)
+        )
+        return frozenset(key for key, value in injected.items() if key not in written or written[key] != value)
 
 
 def _inject(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from railwright.cli.checking import rows
-from railwright.cli.checking.rows import Assessment, assess_problems, fail, row, warn
+from railwright.cli.checking.rows import Assessment, fail, row, warn, warn_of
 from railwright.cli.checking.snapshots import Snapshot, require
 from railwright.fabric import text
 from railwright.fabric.claims import claim_templates, inventory, objects, selectors, slices
@@ -95,7 +95,7 @@ def check_claim_devices(snapshot: Snapshot, claims: claim_templates.ClaimedFabri
             return fail("; ".join([listed, *problems[:4]]), pair)
     counts = f"{text.format_count(len(offers), 'node')}, {text.format_count(len(claims.rails), 'rail')}"
     paired = f", paired by {claims.pair_attribute}" if claims.pair_attribute else ""
-    return assess_problems(problems, counts + paired, bad=warn)
+    return warn_of(problems, counts + paired)
 
 
 def _list_unread_classes(snapshot: Snapshot, claims: claim_templates.ClaimedFabric) -> list[str]:

@@ -3,11 +3,10 @@
 Rows about rails run once for each fabric; the subject of the assessment is the fabric.
 """
 
-import functools
 from collections.abc import Iterable, Mapping
 
 from railwright.cli.checking import rows
-from railwright.cli.checking.rows import Assessment, assess_problems, fail, ok, row, warn
+from railwright.cli.checking.rows import Assessment, fail, ok, row, warn, warn_of
 from railwright.cli.checking.snapshots import Snapshot, require
 from railwright.fabric import hypernodes, intent, resources, text, topology
 from railwright.fabric.placement.state import object_info
@@ -162,7 +161,7 @@ def check_rail_dead(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
         for name in _list_pools(fabric)
         if (capacity := node.capacity.get(name)) and not node.allocatable.get(name)
     )
-    return assess_problems(dead, bad=warn)
+    return warn_of(dead)
 
 
 @row(
@@ -200,10 +199,8 @@ def check_domains(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     """
     nodes = list_nodes(snapshot, fabric)
     if fabric.placement.preset == "volcano" and not fabric.placement.domains:
-        tree, labels = (
-            hypernodes.Tree(),
-            {item.metadata.name: item.metadata.labels for item in snapshot.get_all("nodes")},
-        )
+        tree = hypernodes.Tree()
+        labels = {item.metadata.name: item.metadata.labels for item in snapshot.get_all("nodes")}
         create = "Volcano's topology discovery creates them; to list: kubectl get hypernodes"
         if not (hyper_nodes := snapshot.get_all("hypernodes")):
             return fail("there is no HyperNode", create)
@@ -213,7 +210,7 @@ def check_domains(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
             share = text.format_count(len(outside), "node", "is")
             problems.append(f"{share} in no HyperNode: {text.join_first(outside, 3)}")
         good = text.format_count(len(hyper_nodes), "HyperNode")
-        return assess_problems(problems, good, bad=functools.partial(warn, fix=create))
+        return warn_of(problems, good, create)
     no_domains = "the fabric has no topology domains: all nodes count as equally close"
     keys = require(presets.list_domain_keys(fabric.placement), no_domains)
     require(nodes, "no node has accelerators and rails of this fabric")

@@ -1,8 +1,8 @@
 """Defines the rows of `railwright check` and runs them in order.
 
 A row is a function of a snapshot of the cluster with the decorator `row`. Its docstring is the explanation that
-`--explain` and docs/reference/check.md print. A failed row
-skips the rows that name it in `after`; a failed fatal row skips all others.
+`--explain` and docs/reference/check.md print. A failed row skips the rows that name it in `after`; a failed fatal row
+skips all others.
 """
 
 import enum
@@ -46,12 +46,10 @@ fail = functools.partial(Assessment, State.FAIL)
 skip = functools.partial(Assessment, State.SKIP)  # the detail is the reason
 
 
-def assess_problems(
-    problems: Iterable[str], good: str = "", sentence: str = "{}", *, bad: Callable[[str], Assessment] = fail
-) -> Assessment:
-    """Return a passed assessment with the detail `good`, or a bad one with `sentence` about the first problems."""
+def warn_of(problems: Iterable[str], good: str = "", fix: str = "") -> Assessment:
+    """Return a warning with the first problems, or a passed assessment with the detail `good` if there is none."""
     listed = text.join_first(problems, 4)
-    return bad(sentence.replace("{}", listed)) if listed else ok(good)
+    return warn(listed, fix) if listed else ok(good)
 
 
 class Row(msgspec.Struct, frozen=True):
