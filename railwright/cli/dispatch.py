@@ -18,15 +18,12 @@ GROUPS: Mapping[str, Mapping[str, options.Command]] = {
     },
 }
 COMMANDS = dict(sorted((name, command) for group in GROUPS.values() for name, command in group.items()))
-# Options with a value that may precede the command
-_LEADING = frozenset({"-n", "--namespace", "--kubeconfig", "--context", "--as", "--as-group", "--request-timeout"})
 _PURPOSE = "Gives distributed training pods the right RDMA network, and gangs the right nodes."
 _EPILOG = "`railwright COMMAND --help` has the options of a command and examples."
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command that `words` name and return its exit code. Prints the errors of access to a cluster."""
-    words = _move_leading_options(words)
     try:
         leaf, arguments = build_parser(words[:1]).parse(words)
     except SystemExit as leaving:  # from argparse, after --help or wrong usage
@@ -48,14 +45,6 @@ def load(run: str) -> Callable[[argparse.Namespace], int]:
     module, _, name = run.partition(":")
     function: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(f"railwright.cli.{module}"), name)
     return function
-
-
-def _move_leading_options(words: Sequence[str]) -> Sequence[str]:
-    """Return the words with leading cluster options moved behind the command, because kubectl allows them in front."""
-    at = 0
-    while at < len(words) and words[at].partition("=")[0] in _LEADING:
-        at += 1 if "=" in words[at] else 2
-    return [*words[at:], *words[:at]]
 
 
 def build_parser(words: Collection[str] = ()) -> options.Parser:

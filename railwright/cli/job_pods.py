@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 from urllib import parse
 
-from railwright.cli import cluster_access, output
+from railwright.cli import output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, watch_wire
 from railwright.fabric import names, views
-from railwright.fabric.workloads import frameworks, membership, registry
+from railwright.fabric.workloads import membership
 
 # reasons of Events about rejected pods: of railwright's webhook, and of controllers
 _REJECTIONS = ("FabricRefused", "FailedCreate")
@@ -104,15 +104,13 @@ async def find(client: clients.Client, namespace: str, form: str, name: str) -> 
     if not members:
         raise output.UnreadableError(
             f"{form}/{name}: no pod in namespace {namespace} belongs to it; "
-            f"{await _explain_absence(client, namespace, form, name)}"
+            f"{await _explain_absence(client, namespace, name)}"
         )
     return sorted(members, key=membership.find_rank)
 
 
-async def _explain_absence(client: clients.Client, namespace: str, form: str, name: str) -> str:
-    """Return the newest rejection of pods of a job or gang, otherwise that the workload does not exist, otherwise how
-    to find out why it has no pods.
-    """
+async def _explain_absence(client: clients.Client, namespace: str, name: str) -> str:
+    """Return the newest rejection of pods of a job or gang, otherwise how to find out why it has no pods."""
     last = name.rpartition("/")[2]
     query, events = {"fieldSelector": "type=Warning"}, []
     with contextlib.suppress(errors.ClusterError):  # many who may read pods may not read Events
@@ -129,42 +127,10 @@ async def _explain_absence(client: clients.Client, namespace: str, form: str, na
         message = output.escape_controls(f"Event {event.reason} at {time} of {owner}: {event.message}")
         other = f"if {owner} is another job's, the pods of a finished job may be deleted, or -n NAMESPACE is missing"
         return message if is_own else f"{message}; {output.escape_controls(other)}"
-    if form != "gang" and await _is_absent(client, namespace, form, last):
-        return (
-            f"the namespace has no workload {last} of any kind that railwright knows. Check the name, or select "
-            "another namespace with -n NAMESPACE"
-        )
     return (
-        "if its pods were rejected, an Event says why: kubectl get events --field-selector type=Warning -n "
-        f"{namespace}; those of a finished job may be deleted. `kubectl get pods --show-labels` shows what there is; "
-        "-n NAMESPACE selects another namespace"
+        "check the name, or select another namespace with -n NAMESPACE. If its pods were rejected, an Event says why: "
+        f"kubectl get events --field-selector type=Warning -n {namespace}; those of a finished job may be deleted"
     )
-
-
-async def _is_absent(client: clients.Client, namespace: str, form: str, name: str) -> bool:
-    """True if no workload has this name: of the kind `form`, or of any kind if that names none, as `job` does.
-
-    False also if the caller may not read one of these kinds. Kinds that the API server does not serve are not asked
-    for, because most callers may not read them.
-    """
-
-    async def is_absent(kind: frameworks.WorkloadKind) -> bool:
-        api = f"/apis/{kind.group}" if kind.group else "/api"
-        path = f"{api}/{kind.version}/namespaces/{namespace}/{kind.plural}/{parse.quote(name, safe='')}"
-        try:
-            await client.get(path)
-        except errors.ClusterError as error:
-            return error.status == 404
-        return False
-
-    try:
-        discovery = await watch_wire.find_object(client, "/apis", dict[str, Any])
-    except errors.ClusterError:
-        return False
-    served = {"", *(group["name"] for group in frameworks.get_list(discovery, "groups"))}
-    kinds = [kind for kind in registry.KINDS if form != "job" and form in (kind.name.lower(), kind.plural)]
-    asked = [kind for kind in kinds or registry.KINDS if kind.group in served]
-    return all(await cluster_access.gather(is_absent, asked))
 
 
 def _is_member(pod: Pod, namespace: str, name: str) -> bool:

@@ -23,8 +23,6 @@ from railwright.fabric.verification import logs, report
 _MAX_NAMED = 3  # pods of a rail, or containers, that a line names
 _STYLES = {"rdma": "green", "tcp": "bold red", "partial": "bold yellow", "failed": "bold red", "unknown": "yellow"}
 _CODES = {report.RDMA: output.OK, report.UNKNOWN: output.UNUSABLE}
-
-
 _KINDS = ("job", "gang", "pod")
 
 

@@ -431,9 +431,6 @@ def build_event(reason: str, kind: str, name: str, minute: int, message: str) ->
     return {"metadata": {"name": f"{name}.{minute}"}, "involvedObject": {"kind": kind, "name": name}, **event}
 
 
-SERVED = {"kind": "APIGroupList", "groups": [{"name": "apps"}, {"name": "batch"}]}
-
-
 @pytest.mark.parametrize("words", [("explain", "job/llm"), ("verify", "job/llm"), ("explain", "gang/job/llm")])
 async def test_the_newest_rejection_is_shown_for_a_job_without_pods(cluster, run, words):
     refusal = "Job prod/llm: label railwright.io/fabric 'g' is not a fabric"
@@ -454,26 +451,8 @@ async def test_the_newest_rejection_is_shown_for_a_job_without_pods(cluster, run
         "another job's, the pods of a finished job may be deleted, or -n NAMESPACE is missing\n"
     )
     cluster.fault = lambda request: 403 if request.path == EVENTS else None  # no right to read them
-    cluster.stored |= {"/apis": SERVED, "/apis/batch/v1/namespaces/prod/jobs/llm": {"metadata": {"name": "llm"}}}
     _, _, err = await run(*words, "-n", "prod")
-    assert "belongs to it; if its pods were rejected, an Event says why: kubectl get events --field-selector" in err
-
-
-@pytest.mark.parametrize("words", [("explain", "job/llm"), ("verify", "job/llm"), ("explain", "deployment/llm")])
-async def test_a_missing_workload_is_distinguished_from_one_without_pods(cluster, run, words):
-    cluster.lists[PODS] = cluster.lists[EVENTS] = []
-    cluster.stored["/apis"] = SERVED
-    cluster.fault = lambda request: 403 if "/apis/kubeflow.org/" in request.path else None  # not served
-    code, _, err = await run(*words, "-n", "prod")
-    kind = words[1].removesuffix("/llm")
-    said = f"railwright: {kind}/llm: no pod in namespace prod belongs to it"
-    missing = "the namespace has no workload llm of any kind that railwright knows."
-    assert (code, err.startswith(f"{said}; {missing}")) == (2, True)
-    cluster.stored["/apis/batch/v1/namespaces/prod/jobs/llm"] = {"metadata": {"name": "llm"}}
-    _, _, err = await run(*words, "-n", "prod")
-    assert ("no workload llm" in err) == (kind == "deployment")
-    cluster.fault = lambda request: 403 if request.path.endswith("/llm") else None  # no right to read workloads
-    assert "no workload llm" not in (await run(*words, "-n", "prod"))[2]
+    assert "belongs to it; check the name, or select another namespace with -n NAMESPACE. If its pods were" in err
 
 
 @pytest.mark.parametrize(

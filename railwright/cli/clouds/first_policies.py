@@ -8,7 +8,6 @@ import argparse
 import collections
 import enum
 import functools
-import math
 import re
 import sys
 import textwrap
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
-from railwright.cli import cluster_access, formats, output
+from railwright.cli import cluster_access, output
 from railwright.cli.clouds import profiles
 from railwright.cluster import client as clients
 from railwright.cluster import policies, watch_wire
@@ -434,24 +433,9 @@ def _format_policy(sections: Sequence[_Section], gaps: Sequence[str]) -> Iterato
     for name, section in named.items():
         yield from _format_comments(section.comments, "  ")
         yield f"  {name}:"
-        yield from (f"    {line}" for line in _format_fabric(section.fabric))
-
-
-def _format_fabric(fabric: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a fabric: one for each key and each rail, if they fit."""
-    for key, value in fabric.items():
-        if len(line := _format_line({key: value})) <= _WIDTH:
-            yield line
-        elif isinstance(value, list) and all(len(_format_line(item)) <= _WIDTH for item in value):
-            yield from (f"{key}:", *(f"- {_format_line(item, braces=True)}" for item in value))
-        else:
-            yield from formats.format_yaml_lines({key: value})
-
-
-def _format_line(value: Any, *, braces: bool = False) -> str:
-    """Return a value in one line of YAML. The outer braces of a mapping are left out unless `braces`."""
-    line: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf).strip()
-    return line if braces or not isinstance(value, dict) else line[1:-1]
+        # None: lists and mappings of plain values in one line
+        lines = yaml.safe_dump(section.fabric, default_flow_style=None, sort_keys=False, width=_WIDTH).splitlines()
+        yield from (f"    {line}" for line in lines)
 
 
 def _format_comments(comments: Iterable[str], indent: str) -> Iterator[str]:

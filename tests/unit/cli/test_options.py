@@ -67,24 +67,16 @@ def test_every_command_is_in_one_group_and_servers_have_their_own():
         (["certs", "rotate", "--renew-cas"], "unrecognized arguments: --renew-cas\n"),
         (["fabric", "a"], "unrecognized arguments: a\n"),
         (["--waiting", "gangs"], "give COMMAND first, one of certs, check, "),
-        (["-o", "json", "gangs"], "give COMMAND first, one of certs, check, "),
+        (["-n", "prod", "gangs"], "give COMMAND first, one of certs, check, "),
     ],
 )
 def test_wrong_usage_is_named_after_the_usage_of_the_command(words, said, capsys):
     assert main(words) == 2
     stderr = capsys.readouterr().err
     known = [word for word in words if word in ("gangs", "fabric", "policy", "certs", "rotate")]
-    path = " ".join(["railwright", *known]) if words[:1] not in (["--waiting"], ["-o"]) else "railwright"
+    path = " ".join(["railwright", *known]) if words[:1] not in (["--waiting"], ["-n"]) else "railwright"
     assert stderr.startswith(f"usage: {path}")
     assert f"\n{path}: error: {said}" in stderr
-
-
-def test_options_of_the_connection_may_precede_the_command_as_for_kubectl(tmp_path, capsys):
-    for words in (["--kubeconfig", f"{tmp_path}/no", "gangs"], [f"--kubeconfig={tmp_path}/no", "-n", "x", "gangs"]):
-        assert main(words) == 2
-        assert f"kubeconfig {tmp_path}/no: does not exist" in capsys.readouterr().err
-    assert main(["--context", "prod"]) == 2
-    assert "error: give COMMAND first, one of certs, check, " in capsys.readouterr().err
 
 
 # --- files ------------------------------------------------------------------------------------------------
