@@ -133,6 +133,17 @@ async def test_each_error_of_the_api_server_has_its_meaning(tmp_path, status, me
             assert (answer.outcome, answer.message) == ("refused", expected)
 
 
+async def test_labels_are_in_one_order_before_and_after(run):
+    def admit(pod: dict) -> web.Response:
+        labels = dict(sorted(pod["metadata"]["labels"].items()))  # as the API server encodes them
+        return web.json_response(complete({**pod, "metadata": {**pod["metadata"], "labels": labels}}), status=201)
+
+    labels = {"railwright.io/fabric": "f", "volcano.sh/job-name": "j"}
+    _, out, _ = await run(admit, {**POD, "metadata": {**POD["metadata"], "labels": labels}}, "explain")
+    assert "- name: railwright-shm\n" in out
+    assert not [line for line in out.splitlines() if line.startswith("-")]
+
+
 async def test_a_pod_that_the_webhook_did_not_see_is_no_answer(tmp_path):
     async with serving(tmp_path, lambda pod: web.json_response(complete(pod, injects=False), status=201)) as (
         client,

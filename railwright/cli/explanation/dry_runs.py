@@ -142,8 +142,11 @@ async def _complete_without_us(client: clients.Client, pod: Tree) -> Tree:
     except errors.ApiError:
         return pod
     before = _decode_comparable(body, pod, client.host)
-    own_labels = {key: value for key, value in before["metadata"]["labels"].items() if key != names.FABRIC}
-    own_labels |= {names.FABRIC: labels[names.FABRIC]} if names.FABRIC in labels else {}
+    own_labels = {
+        key: labels.get(key, value)  # also the author's fabric again
+        for key, value in before["metadata"]["labels"].items()
+        if key in labels or key != names.FABRIC
+    }
     own_metadata = before["metadata"] | {"labels": own_labels}
     return before | {"metadata": {key: value for key, value in own_metadata.items() if value}}
 
