@@ -8,19 +8,22 @@ import json
 import re
 import time
 
-import controller_replicas
+import api_stub
 import msgspec
 import objects_stub
 import pytest
+import pytest_asyncio
 import shell
 import working
-from admitting import admit_pod, cpu, fabric, gpus, list_messages, plan_pod, pod
+from admitting import admit_pod, cpu, decode_pod, fabric, gpus, list_messages, plan_pod, pod
 from aiohttp import test_utils
 
 from railwright.cluster import errors
 from railwright.fabric.claims import objects
 from railwright.fabric.policy import shortcomings
+from railwright.serving import metrics
 from webhook import app, claim_templates
+from webhook import state as states
 
 CLAIMS = "    gpusPerNode: 8\n    railsPerPod: proportional\n    claims: {deviceClass: dranet, acceleratorClass: gpu}\n"
 
@@ -35,14 +38,56 @@ def list_templates(server: objects_stub.Objects) -> dict[str, dict]:
     return server.get_all("resourceclaimtemplates")
 
 
-@pytest.fixture
-def start(start_controller, monkeypatch):
+class Replica:
+    """Caches, policy and Events of a replica: `posted` has kind and reason of each Event, `messages` its text."""
+
+    def __init__(self, client, policy) -> None:
+        self.client, self.policy = client, policy
+        self.state, self.counters = states.State(), metrics.WebhookMetrics()
+        self.posted: list[tuple[str, str]] = []
+        self.messages: list[str] = []
+        self.controller = claim_templates.ClaimTemplateController(
+            client, self.state, self, get_policy=lambda: self.policy, get_problem=lambda: ""
+        )
+
+    def post(self, involved, *, warning: bool, reason: str, message: str) -> None:
+        assert warning
+        self.posted.append((involved.kind, reason))
+        self.messages.append(message)
+
+    def observe(self, *trees: dict) -> None:
+        """Pass these pods to the controller."""
+        for tree in trees:
+            self.state.claiming_pods.upsert(decode_pod(tree))
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def server():
+    """Yield an API server that stores the objects of a controller."""
+    async with objects_stub.serving() as stored:
+        yield stored
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def start(server, tmp_path, monkeypatch):
+    """Yield `start(policy)`: start a replica with a controller of the webhook."""
     monkeypatch.setattr(claim_templates, "_OBSERVED_SECONDS", 0.2)
     monkeypatch.setattr(claim_templates, "_RETRY_SECONDS", 0.1)
-    return start_controller
+    tasks = []
+    async with api_stub.connected(tmp_path, server.port) as client:
+
+        def run(policy) -> Replica:
+            replica = Replica(client, policy)
+            tasks.append(asyncio.create_task(replica.controller.run()))
+            return replica
+
+        yield run
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def observe_written(replica: controller_replicas.Replica, server: objects_stub.Objects) -> None:
+def observe_written(replica: Replica, server: objects_stub.Objects) -> None:
     """Pass the objects of the API server to a replica, as its watch would."""
     for tree in list_templates(server).values():
         replica.state.claim_templates.upsert(msgspec.convert(tree, objects.ResourceClaimTemplate))
@@ -171,14 +216,14 @@ async def test_a_template_that_vanished_is_written_again(server, start):
 KINDS = ("Job.batch/v1", "JobSet.jobset.x-k8s.io/v1alpha2", "MPIJob.kubeflow.org/v2beta1", "PyTorchJob.kubeflow.org/v1")
 
 
-async def admit(replica: controller_replicas.Replica, kind: str, **request) -> dict:
+async def admit(replica: Replica, kind: str, **request) -> dict:
     """Return the response to the creation of a workload whose pods have four GPUs each."""
     row, version = working.ALL[kind]
     tree = working.build_workload(row, working.build_template(gpus(4), cpu("log")), label="f")
     return await review(replica, working.review(row, tree, version, **request))
 
 
-async def review(replica: controller_replicas.Replica, body: bytes) -> dict:
+async def review(replica: Replica, body: bytes) -> dict:
     api = app.ApiServer(lambda _: None, replica.controller.write_for_workload, None, None)
     service = app.Webhook(replica.state, lambda: replica.policy, replica.counters, api).build_application()
     headers = {"Content-Type": "application/json"}
