@@ -1,13 +1,12 @@
 """Coverage-guided fuzzing by atheris (libFuzzer): `tests/slow/fuzz/run.py --seconds 60 networks policy`.
 
 Each target runs in a process of its own for its share of the time. Inputs with findings are stored below build/fuzz,
-with exit code 1; `--minimize` adds inputs that cover more to the corpus.
+with exit code 1.
 """
 
 import argparse
 import pathlib
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,22 +21,18 @@ with atheris.instrument_imports(include=["railwright.fabric", "webhook", "railwr
 
     TARGETS = catalogue.targets()
 
-MAX_BYTES = 4096  # bytes of an input worth storing
-
 
 def main() -> int:
     """Run the targets one after the other. Return 1 if one has a finding."""
-    arguments, libfuzzer = _parser().parse_known_args()
+    arguments = _parser().parse_args()
     if arguments.inside:
-        return _inside(arguments, libfuzzer)
+        return _inside(arguments)
     chosen = arguments.targets or list(TARGETS)
     broken = []
     for name in chosen:
         print(f"--- {name}", flush=True)
         if _apart(name, "--seconds", str(arguments.seconds / len(chosen)), "--seed", str(arguments.seed)):
             broken.append(name)
-        elif arguments.minimize and not _apart(name, "--minimize"):
-            catalogue.store(name, [path.read_bytes() for path in (catalogue.OUTPUT / name / "stored").iterdir()])
     print(f"{len(chosen) - len(broken)} passed, {len(broken)} failed")
     if broken:
         print(f"broken: {', '.join(broken)}; the inputs are below {catalogue.OUTPUT}", file=sys.stderr)
@@ -49,7 +44,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"default: {' '.join(TARGETS)}")
     parser.add_argument("--seconds", type=float, default=240, help="for all targets together")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--minimize", action="store_true", help="add to the corpus what covers more")
     parser.add_argument("--inside", help=argparse.SUPPRESS)  # the name of the target this process runs
     return parser
 
@@ -58,32 +52,20 @@ def _apart(name: str, *options: str) -> int:
     return subprocess.run([sys.executable, __file__, "--inside", name, *options], check=False).returncode
 
 
-def _inside(arguments: argparse.Namespace, given: list[str]) -> int:
-    """Run libFuzzer in this process. It ends the process, and starts others with `given` options to merge inputs."""
+def _inside(arguments: argparse.Namespace) -> int:
+    """Run libFuzzer in this process, which it ends."""
     target = TARGETS[arguments.inside]
     folder = catalogue.OUTPUT / arguments.inside
     grown = folder / "corpus"
     grown.mkdir(parents=True, exist_ok=True)
     seeds = pathlib.Path(tempfile.mkdtemp(prefix="seeds-", dir=folder))
-    for number, data in enumerate(target.seeds()):
-        (seeds / str(number)).write_bytes(data)
-    stored = folder / "stored"
-    shutil.rmtree(stored, ignore_errors=True)
-    stored.mkdir()
-    for number, data in enumerate(catalogue.read_stored(arguments.inside)):
-        (stored / str(number)).write_bytes(data)
-    options = [
-        f"-max_len={mutation.MAX_LENGTH}",
-        f"-seed={arguments.seed}",
-        "-timeout=10",
-        f"-artifact_prefix={folder}/",
-    ]
-    if arguments.minimize:  # what covers more goes into the first folder, the smallest inputs first
-        options += ["-merge=1", f"-max_len={MAX_BYTES}", str(stored), str(grown)]
-    else:
-        seconds = max(1, round(arguments.seconds))
-        options += [f"-max_total_time={seconds}", "-print_final_stats=1", str(grown), str(stored), str(seeds)]
     corpus = catalogue.corpus(arguments.inside)
+    for number, data in enumerate(corpus):
+        (seeds / str(number)).write_bytes(data)
+    options = [
+        *(f"-max_len={mutation.MAX_LENGTH}", f"-seed={arguments.seed}", "-timeout=10", f"-artifact_prefix={folder}/"),
+        *(f"-max_total_time={max(1, round(arguments.seconds))}", "-print_final_stats=1", str(grown), str(seeds)),
+    ]
 
     def mutator(data: bytes, size: int, seed: int) -> bytes:
         """Return half of libFuzzer's own mutations, half of ours, which know JSON and the words of the format."""
@@ -92,13 +74,7 @@ def _inside(arguments: argparse.Namespace, given: list[str]) -> int:
             return bytes(atheris.Mutate(data, len(data)))[:size]
         return mutation.mutate(data, corpus, target.TOKENS, chance)[:size]
 
-    again = f"{sys.executable} {__file__} --inside {arguments.inside} --minimize"  # a line of a shell for it
-    folders = [option for option in options if not option.startswith("-")]
-    atheris.Setup(
-        [again, *([*given, *folders] if given else options)],
-        lambda data: catalogue.run(target, data),
-        custom_mutator=mutator,
-    )
+    atheris.Setup([__file__, *options], lambda data: catalogue.run(target, data), custom_mutator=mutator)
     atheris.Fuzz()
     return 0
 
