@@ -10,7 +10,7 @@ import itertools
 import json
 import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -25,7 +25,6 @@ Schema = Mapping[str, Any]
 Violation = Any  # jsonschema's ValidationError, whose stubs make every attribute optional
 
 _MAX_SHOWN = 80  # characters of a value quoted in a message: enough to find it, too few to flood a log
-_CLOSE, _FAR = 0.75, 0.6  # difflib ratios: a typing error, and difflib's default for any similarity
 _TYPES: Mapping[str, str] = {
     "string": "text",
     "integer": "a whole number",
@@ -91,35 +90,11 @@ def _describe(violation: Violation, path: Path, written: str | None) -> str:
 
 def _describe_unknown(path: Path, section: Schema) -> str:
     key, known = path[-1], section["properties"]
-    nearest = _find_nearest(key, known, _CLOSE)
-    places = _index_places().get(key, ())
-    if nearest is None and not places:
-        nearest = _find_nearest(key, known)
-    if nearest is not None:
-        advice = f"did you mean {nearest}?"
-    elif places:
-        advice = f"it belongs {' or '.join(places)}"
-    else:
-        advice = f"remove it, or use one of: {', '.join(known)}"
+    nearest = _find_nearest(key, known)
+    advice = f"did you mean {nearest}?" if nearest else f"remove it, or use one of: {', '.join(known)}"
     if path[2:-1] == ("nccl",):
         advice += "; env of the fabric sets variables of NCCL that have no key"
     return f"is not a known key; {advice}"
-
-
-@functools.cache
-def _index_places() -> Mapping[str | int, Sequence[str]]:
-    """Return the places of each known key, such as "under nccl"."""
-    places: dict[str | int, list[str]] = {}
-
-    def add(value: Schema, place: str) -> None:
-        for name, below in value.get("properties", {}).items():
-            known = places.setdefault(name, [])
-            known += [place] if place not in known else []
-            for part in (below, below.get("items"), below.get("additionalProperties")):
-                add(part or {}, f"under {name}")
-
-    add(_build_validator().schema, "at the top level")
-    return places
 
 
 def _describe_type(violation: Violation, path: Path, written: str | None) -> str:
@@ -161,10 +136,10 @@ def _format_value(value: Any) -> str:
     return texts.abbreviate(json.dumps(value), _MAX_SHOWN)
 
 
-def _find_nearest(word: Any, allowed: Iterable[str], cutoff: float = _FAR) -> str | None:
+def _find_nearest(word: Any, allowed: Iterable[str]) -> str | None:
     """Return the allowed word that was probably intended, ignoring case; None if none is similar."""
     folded = {choice.casefold(): choice for choice in allowed}
-    close = difflib.get_close_matches(str(word)[:_MAX_SHOWN].casefold(), folded, n=1, cutoff=cutoff)
+    close = difflib.get_close_matches(str(word)[:_MAX_SHOWN].casefold(), folded, n=1)
     return folded[close[0]] if close else None
 
 
