@@ -181,11 +181,6 @@ class Permission:
         return " ".join(filter(None, (self.verb, target, subresource, scope)))
 
 
-def format_user(namespace: str, account: str) -> str:
-    """Return the user name of a ServiceAccount."""
-    return f"system:serviceaccount:{namespace}:{account}"
-
-
 def parse_permission(method: str, path: str) -> Permission | None:
     """Return the permission that a request needs; None for a path without a resource, such as /version."""
     match = _RESOURCE.match(path)
