@@ -2,7 +2,6 @@
 
 import argparse
 import collections
-import contextlib
 import functools
 import os
 import sys
@@ -101,7 +100,7 @@ def _find_context(arguments: argparse.Namespace, documents: Sequence[linted_file
 
 
 async def _read_cluster(namespaces: Collection[str], client: "clients.Client") -> _Context:
-    """Read the policy, the labels of namespaces, and whether railwright is disabled.
+    """Read the policy, and the labels of namespaces.
 
     Raises UnreadableError or ClusterError if the policy cannot be read.
     """
@@ -125,11 +124,6 @@ async def _read_cluster(namespaces: Collection[str], client: "clients.Client") -
     if unread:
         unknown = output.escape_controls(text.join_first(sorted(unread), 5))
         notes.append(f"the labels of namespace {unknown} cannot be read; lint assumes that it has none of railwright's")
-    with contextlib.suppress(errors.ClusterError):
-        if await policy_sources.is_disabled(client):
-            notes.append(policy_sources.DISABLED)
-        elif not await policy_sources.has_webhooks(client):
-            notes.append(policy_sources.NO_WEBHOOKS)
     return _Context(policy, dict(zip(namespaces, labels, strict=True)), notes)
 
 

@@ -23,10 +23,6 @@ DISABLED = (
     "railwright is disabled (`railwright disable`), so the API server creates such a pod without its network; to "
     "restore it: railwright enable"
 )
-NO_WEBHOOKS = (
-    "the policy is there, but railwright's webhooks are not, so the API server creates such a pod without its network; "
-    "to see what is missing: railwright check"
-)
 UNENFORCED = (
     "the policy is in mode warn, so railwright injects nothing; to enforce the policy: set `mode: enforce`, or remove "
     "the key"
@@ -85,17 +81,12 @@ async def is_disabled(client: clients.Client) -> bool:
     gets True if it exists; a caller who may read neither gets False.
     """
     copy = f"/api/v1/namespaces/{installed_names.NAMESPACE}/configmaps/{installed_names.DISABLED}"
+    webhooks = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{installed_names.INSTALLATION}"
     has_copy = False
     try:
         has_copy = await watch_wire.find_object(client, copy, views.ConfigMap) is not None
-        return has_copy and not await has_webhooks(client)
+        return has_copy and await watch_wire.find_object(client, webhooks, dict[str, Any]) is None
     except errors.ApiError as error:
         if error.foreign or error.status != _FORBIDDEN:
             raise
         return has_copy
-
-
-async def has_webhooks(client: clients.Client) -> bool:
-    """Return True if the configuration of the mutating webhooks exists. Raise ClusterError."""
-    webhooks = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{installed_names.INSTALLATION}"
-    return await watch_wire.find_object(client, webhooks, dict[str, Any]) is not None

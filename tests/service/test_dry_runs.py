@@ -383,18 +383,6 @@ async def test_lint_says_that_it_does_not_know_the_labels_of_a_namespace(run):
     assert "railwright: the labels of namespace prod cannot be read; " in err
 
 
-async def test_lint_says_that_railwright_is_disabled(run):
-    code, _, err = await run(refuse(403, ""), POD, "lint", policy=POLICY, objects=DISABLED)
-    assert "railwright: railwright is disabled (`railwright disable`), so " in err
-    again, _, err = await run(refuse(403, ""), POD, "lint", policy=POLICY, objects=WEBHOOKS)
-    assert (again, "disabled" in err, "webhooks are not" in err) == (code, False, False)
-
-
-async def test_lint_says_that_the_webhooks_are_gone_while_the_policy_remains(run):
-    _, _, err = await run(refuse(403, ""), POD, "lint", policy=POLICY)
-    assert "railwright: the policy is there, but railwright's webhooks are not, so " in err
-
-
 @pytest.mark.parametrize("is_given", [True, False])
 async def test_lint_without_the_right_to_read_the_policy_applies_the_rules_that_need_no_fabric(run, is_given):
     env = [{"name": "NCCL_IB_TIMEOUT", "value": "99"}]
