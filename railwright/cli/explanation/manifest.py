@@ -57,8 +57,7 @@ def _read_templates(arguments: argparse.Namespace, namespace: str) -> Sequence[t
             output.print_note(f"{templates.format_title(tree)}: {templates.explain_absence(tree)}")
         pod_templates += tree_templates or ()
     if not pod_templates:
-        kinds = ", ".join(templates.list_kinds())
-        raise output.UnreadableError(f"{', '.join(paths)}: contains no pod and no pod template (supported: {kinds})")
+        raise output.UnreadableError(f"{', '.join(paths)}: contains no pod and no pod template")
     return pod_templates
 
 

@@ -119,11 +119,6 @@ def check_train_job(tree: Tree) -> Iterator[reason.Reason]:
         )
 
 
-def list_kinds() -> list[str]:
-    """Return the supported kinds, for messages."""
-    return ["Pod", *dict.fromkeys(kind.name for kind in (*registry.KINDS, *registry.SOURCES))]
-
-
 def _read(kind: frameworks.WorkloadKind, tree: Tree, namespace: str) -> stored.Workload:
     if not kind.passes_label and isinstance(tree.get("metadata"), dict):
         labels = frameworks.get_mapping(tree, "metadata", "labels")
