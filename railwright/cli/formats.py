@@ -1,7 +1,7 @@
 """Prints documents as JSON and YAML, and tables that fit the terminal.
 
-A table drops columns by priority, and never truncates names. If stdout is not a terminal, all columns are printed in
-full, each row in one line.
+A table ends at the width of the terminal where its last column may be cut or wrapped, and never truncates names. If
+stdout is not a terminal, cells are printed in full, each row in one line.
 """
 
 import datetime as dt
@@ -71,12 +71,12 @@ _MIN_TEXT = 12  # smallest useful width of a truncated text
 
 
 class Column(NamedTuple):
-    """One column. `drop` 0 is never dropped, otherwise the highest goes first. The last one may be cut or wrapped."""
+    """One column. The last one may be cut or wrapped at the width of the terminal."""
 
     title: str
-    drop: int = 0
-    cut: bool = False  # truncated where it is too wide
-    wrap: bool = False  # continued in lines below instead
+    wide: bool = False  # shown with -o wide only
+    cut: bool = False
+    wrap: bool = False  # continued in lines below
     right: bool = False
 
 
@@ -91,8 +91,9 @@ def print_table(
 
     `wide` prints all columns in full.
     """
-    plain = [[output.escape_controls(cell) for cell in row] for row in rows]
-    header, *lines = format_table(columns, plain, None if wide else get_terminal_width())
+    shown = [at for at, column in enumerate(columns) if wide or not column.wide]
+    plain = [[output.escape_controls(row[at]) for at in shown] for row in rows]
+    header, *lines = format_table([columns[at] for at in shown], plain, None if wide else get_terminal_width())
     output.print_styled((header, "bold"))
     for row, style in zip(lines, styles or [""] * len(lines), strict=True):
         for line in row.split("\n"):
@@ -121,39 +122,31 @@ def get_terminal_width() -> int | None:
 
 
 def format_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], limit: int | None) -> list[str]:
-    """Return the rows of a table at most `limit` columns wide, None for any width. A wrapped row has several lines.
+    """Return the rows of a table whose last column ends at `limit`, None for any width. Some have several lines.
 
     Columns before a wrapped one take at most two thirds of the limit: a row with a longer cell has a line break after
     it.
     """
-    columns_left = list(range(len(columns)))
     widths = [max([len(column.title), *(len(row[at]) for row in rows)]) for at, column in enumerate(columns)]
     if limit is not None and columns[-1].wrap:
         widths = [min(width, limit * 2 // 3) for width in widths]
-
-    def measure_before_last() -> int:
-        return sum(widths[at] + _GAP for at in columns_left[:-1])
-
-    while limit is not None and (candidates := [at for at in columns_left if columns[at].drop]):
-        last = columns_left[-1]
-        min_width = min(widths[last], _MIN_TEXT) if columns[last].cut or columns[last].wrap else widths[last]
-        if measure_before_last() + min_width <= limit:
-            break
-        columns_left.remove(max(candidates, key=lambda at: columns[at].drop))
-    last_width = widths[columns_left[-1]] if limit is None else max(0, limit - measure_before_last())
-    lines = [[column.title for column in columns], *rows]
-    return [_format_row([(columns[at], widths[at], line[at]) for at in columns_left], last_width) for line in lines]
+    if limit is not None:
+        widths[-1] = max(limit - sum(width + _GAP for width in widths[:-1]), _MIN_TEXT)
+    return [_format_row(columns, widths, line) for line in ([column.title for column in columns], *rows)]
 
 
-def _format_row(cells: Sequence[tuple[Column, int, str]], last_width: int) -> str:
-    """Return a row of cells, each with its column and width; the last one is truncated or wrapped if it may be."""
-    *first, (last_column, _, last) = cells
-    parts = [text.rjust(width) if column.right else text.ljust(width) for column, width, text in first]
-    if last_column.wrap and last:
-        below = f"\n{' ' * sum(width + _GAP for _, width, _ in first)}"
-        last = below.join(textwrap.wrap(last, max(last_width, _MIN_TEXT)))
-        if any(len(text) > width for _, width, text in first):
-            return (" " * _GAP).join(parts) + f"{below}{last}"
-    elif len(last) > last_width and last_column.cut:
-        last = f"{last[: max(0, last_width - 1)]}…"
-    return (" " * _GAP).join([*parts, last]).rstrip()
+def _format_row(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]) -> str:
+    """Return a row; its last cell is truncated or wrapped if it may be."""
+    *first, last = cells
+    padded = [
+        text.rjust(width) if column.right else text.ljust(width)
+        for column, width, text in zip(columns, widths, first, strict=False)
+    ]
+    if columns[-1].wrap and last:
+        below = f"\n{' ' * sum(width + _GAP for width in widths[:-1])}"
+        last = below.join(textwrap.wrap(last, widths[-1]))
+        if any(len(text) > width for text, width in zip(first, widths, strict=False)):
+            return (" " * _GAP).join(padded) + f"{below}{last}"
+    elif columns[-1].cut and len(last) > widths[-1]:
+        last = f"{last[: widths[-1] - 1]}…"
+    return (" " * _GAP).join([*padded, last]).rstrip()

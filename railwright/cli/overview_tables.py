@@ -40,7 +40,9 @@ def show_gangs(arguments: argparse.Namespace) -> int:
     if formats.is_document(arguments.output):
         formats.print_document(gangs, arguments.output)
     elif gangs:
-        _print_table(gangs, overview, wide=arguments.output == output.WIDE)
+        wide = arguments.output == output.WIDE
+        rows = [_format_row(gang, wide=wide) for gang in gangs]
+        formats.print_table(_GANG_COLUMNS, rows, styles=[_STYLES.get(gang.state, "") for gang in gangs], wide=wide)
     else:
         waiting = " that wait" if arguments.waiting else ""
         where = f" in namespace {arguments.namespace}" if arguments.namespace else ""
@@ -53,22 +55,17 @@ def show_gangs(arguments: argparse.Namespace) -> int:
 # --- the table --------------------------------------------------------------------------------------------
 
 
-def _print_table(gangs: Sequence[overview_types.Gang], overview: overview_types.Overview, *, wide: bool) -> None:
-    columns = (
-        formats.Column("NAMESPACE", drop=6),
-        formats.Column("GANG"),
-        formats.Column("STATE"),
-        formats.Column("PLACED", right=True),
-        formats.Column("LEAVES", drop=2, right=True),
-        formats.Column("BANDWIDTH", drop=1, right=True),
-        formats.Column("AGE", drop=5),
-        formats.Column("FABRIC", drop=4),
-        formats.Column("WHY", drop=3, cut=True),
-    )
-    if len({gang.namespace for gang in overview.gangs}) > 1:  # otherwise names are unique
-        columns = (columns[0]._replace(drop=0), *columns[1:])
-    rows = [_format_row(gang, wide=wide) for gang in gangs]
-    formats.print_table(columns, rows, styles=[_STYLES.get(gang.state, "") for gang in gangs], wide=wide)
+_GANG_COLUMNS = (
+    formats.Column("NAMESPACE"),
+    formats.Column("GANG"),
+    formats.Column("STATE"),
+    formats.Column("PLACED", right=True),
+    formats.Column("LEAVES", right=True),
+    formats.Column("BANDWIDTH", right=True),
+    formats.Column("AGE", wide=True),
+    formats.Column("FABRIC", wide=True),
+    formats.Column("WHY", cut=True),
+)
 
 
 def _format_row(gang: overview_types.Gang, *, wide: bool) -> tuple[str, ...]:
@@ -105,9 +102,9 @@ _COLUMNS = (
     formats.Column("DOMAIN"),
     formats.Column("RAILS"),
     formats.Column("FREE", right=True),
-    formats.Column("BUSY", drop=2, right=True),
-    formats.Column("DEAD", drop=1, right=True),
-    formats.Column("PODS", drop=3, cut=True),
+    formats.Column("BUSY", right=True),
+    formats.Column("DEAD", right=True),
+    formats.Column("PODS", cut=True),
 )
 _MANY_NODES = 64  # fabrics with more nodes show them only with -o wide
 

@@ -10,8 +10,8 @@ from railwright.cli.__main__ import main
 NAME = "railwright"
 
 
-def run(*arguments, action="rotate"):
-    return asyncio.to_thread(main, ["certs", action, *arguments])
+def run(*arguments):
+    return asyncio.to_thread(main, ["certs", "rotate", *arguments])
 
 
 def configuration(kind, namespace, *foreign):
