@@ -158,12 +158,6 @@ def issue_old_authority(trees):
     installations.trust(trees, authority)
 
 
-def certify_another_host(trees):
-    leaf, authority = installations.pair("webhook.example")
-    trees[f"{WEBHOOK}-secret"][0]["data"] = installations.secret(leaf)["data"]
-    installations.trust(trees, authority)
-
-
 def mix_pair(trees):
     leaf, _ = installations.pair("x")
     trees[f"{WEBHOOK}-secret"][0]["data"]["tls.key"] = base64.b64encode(leaf.key_pem).decode()
@@ -270,13 +264,9 @@ BREAKS = {
     "no pem": (lambda t: t[f"{WEBHOOK}-secret"][0]["data"].update({"tls.crt": "eA=="}), "certificates", "fail",
                "is no certificate"),
     "another key": (mix_pair, "certificates", "fail", "not its key"),
-    "another name": (lambda t: t[f"{EXTENDER}-secret"][0].update(
-        data=installations.secret(installations.pair("localhost")[0])["data"]), "certificates", "fail",
-        "railwright-extender.railwright-system.svc"),
     "another service": (put_hook("pods.railwright.io", "rw", "clientConfig", "service", "name"), "webhook-entries",
                         "fail",
                         "Service is railwright-system/rw, expected railwright-system/railwright-webhook"),
-    "another host": (certify_another_host, "certificates", "fail", f"{WEBHOOK}.railwright-system.svc"),
     "expired": (issue_certificate(days=30, left=-1), "certificates", "fail", "expired"),
     "a future": (issue_certificate(days=30, left=31), "certificates", "fail", "valid only from"),
     "soon": (issue_certificate(days=90, left=20), "certificates", "warn", "20 days left of 90 days"),

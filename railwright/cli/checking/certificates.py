@@ -1,11 +1,10 @@
-"""Rows about certificates: Secret, key, host names and validity for each server, and the webhook entries' caBundle.
+"""Rows about certificates: Secret, key and validity for each server, and the webhook entries' caBundle.
 
 Without permission to read Secrets, only the caBundle is checked.
 """
 
 import base64
 import datetime as dt
-import urllib.parse
 
 from cryptography import x509
 
@@ -42,21 +41,12 @@ def check_certificates(snapshot: Snapshot, server: str) -> Assessment:
     key. A key of another certificate comes from manual edits or from two writers; servers keep the last valid pair
     until they restart. Skipped for an extender that serves plain HTTP for Volcano.
 
-    A certificate covers the host that callers use: `railwright-webhook.NAMESPACE.svc`, or the host of the URL that the
-    API server calls, and `railwright-extender.NAMESPACE.svc`. Otherwise every call fails with `x509: certificate is
-    valid for ...`.
-
     A certificate is valid now. Warns if less than a third of its validity is left: rotation should have renewed it by
     then.
     """
-    urls = [""]
     if server == EXTENDER:
         options = read_options(installation.get_deployment(snapshot, EXTENDER))
         require("--plain-http" not in options, "the extender serves plain HTTP (--plain-http)")
-    elif snapshot.hooks:
-        urls = [get_path(hook, "clientConfig", "url") for hook in snapshot.hooks]
-    # the API server sends the Service's DNS name by SNI; the row webhook-entries reports other Services
-    hosts = [urllib.parse.urlsplit(url).hostname or url if url else f"{server}.{NAMESPACE}.svc" for url in urls]
     secret, name = snapshot.find(f"{server}-secret"), snapshots.SECRETS[server]
     pair = secret.read_pair() if secret else None
     if pair is None:
@@ -74,14 +64,6 @@ def check_certificates(snapshot: Snapshot, server: str) -> Assessment:
         return fail(f"expired {end:%Y-%m-%d %H:%M} UTC, {_format_duration(snapshot.now - end)} ago", _READ_LOG)
     if snapshot.now < begin:
         return fail(f"valid only from {begin:%Y-%m-%d %H:%M} UTC", "compare the clocks of the hosts: date -u")
-    if server == WEBHOOK:
-        snapshot.require("mutating")  # its entries name the host
-    if missing := [host for host in dict.fromkeys(hosts) if not _covers(certificate, host)]:
-        return fail(
-            f"the certificate does not cover {', '.join(missing)}, the host that callers use",
-            "railwright certs rotate with the --namespace and --host by which callers reach the "
-            + server.rpartition("-")[2],
-        )
     left = _format_duration(end - snapshot.now)
     if inventory.is_due(certificate, snapshot.now):
         return warn(
@@ -131,11 +113,6 @@ def check_ca_bundle(snapshot: Snapshot) -> Assessment:
     if end - snapshot.now < _CA_NOTICE:
         return warn(f"the CA expires in {_format_duration(end - snapshot.now)}")
     return ok(f"{text.format_count(len(hooks), 'entry')}, by a CA that is valid until {end:%Y-%m-%d}")
-
-
-def _covers(certificate: x509.Certificate, host: str) -> bool:
-    covered = {str(name.value) for name in pki.find_extension(certificate, x509.SubjectAlternativeName) or ()}
-    return host in covered or f"*.{host.partition('.')[2]}" in covered
 
 
 def _format_duration(time: dt.timedelta) -> str:
