@@ -5,7 +5,6 @@ a Python name or a memory address, whatever a library, a proxy or another progra
 problems of a kubeconfig.
 """
 
-import dataclasses
 import http
 import os
 import re
@@ -100,12 +99,12 @@ class ApiError(ClusterError):
         right = parse_permission(self._method, self._path)
         if self.status == 403:
             question = f" (kubectl auth can-i {right})" if right else ""
-            role = "Role" if right and right.namespace else "ClusterRole"
+            role = "Role" if " -n " in right else "ClusterRole"
             fix = f"ask an administrator of the cluster for a {role} with this right{question}"
             return f"you may not {right or 'read this'} (403 Forbidden{detail}); {fix}, or use an account that has it"
         fix = _FIXES.get(self.status, _SERVER_FIX if self.status >= 500 else _REQUEST_FIX)
-        if self.status == 404 and right and message.startswith("namespaces "):  # a write into one that does not exist
-            fix = f"create namespace {right.namespace} first, or install railwright"
+        if self.status == 404 and " -n " in right and message.startswith("namespaces "):  # a write
+            fix = f"create namespace {right.rpartition(' ')[2]} first, or install railwright"
         phrase = {status.value: status.phrase for status in http.HTTPStatus}.get(self.status, "")
         return f"{self._where} answers {self.status} {phrase}{detail}; {fix}"
 
@@ -154,38 +153,18 @@ def quote_message(text: str) -> str:
     return "" if _INTERNAL.search(line) else line
 
 
-# --- permissions ------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class Permission:
-    """One permission, with the fields of the API's ResourceAttributes. `namespace` is "" for all namespaces."""
-
-    verb: str
-    group: str
-    resource: str
-    subresource: str = ""
-    name: str = ""
-    namespace: str = ""
-
-    @property
-    def kind(self) -> str:
-        """The kind of objects, as for kubectl."""
-        return f"{self.resource}.{self.group}" if self.group else self.resource
-
-    def __str__(self) -> str:
-        """Return the permission as arguments of `kubectl auth can-i`."""
-        target = f"{self.kind}/{self.name}" if self.name else self.kind
-        subresource = self.subresource and f"--subresource={self.subresource}"
-        scope = f"-n {self.namespace}" if self.namespace else "-A"
-        return " ".join(filter(None, (self.verb, target, subresource, scope)))
-
-
-def parse_permission(method: str, path: str) -> Permission | None:
-    """Return the permission that a request needs; None for a path without a resource, such as /version."""
+def parse_permission(method: str, path: str) -> str:
+    """Return the right that a request needs, as arguments of `kubectl auth can-i`; "" for a path without a resource."""
     match = _RESOURCE.match(path)
     if match is None:
-        return None
+        return ""
     group, namespace, resource, name, subresource = (parse.unquote(part or "") for part in match.groups())
     verb = _VERBS.get(method, "get")
-    return Permission("list" if verb == "get" and not name else verb, group, resource, subresource, name, namespace)
+    kind = f"{resource}.{group}" if group else resource
+    parts = (
+        "list" if verb == "get" and not name else verb,
+        f"{kind}/{name}" if name else kind,
+        subresource and f"--subresource={subresource}",
+        f"-n {namespace}" if namespace else "-A",
+    )
+    return " ".join(filter(None, parts))

@@ -89,7 +89,7 @@ class Source(msgspec.Struct, frozen=True):
     @property
     def right(self) -> str:
         """The permission to read it, as for `kubectl auth can-i`."""
-        return str(errors.parse_permission("GET", self.path) or f"get {self.path}")
+        return errors.parse_permission("GET", self.path) or f"get {self.path}"
 
     @property
     def is_single(self) -> bool:
