@@ -46,19 +46,16 @@ class Load:
         self._pod = {**POD, "metadata": metadata}
         self.created = self.uninjected = self.lost = 0
         self.failures: list[tuple[float, str]] = []  # when, and what was said; each was tried again
-        self.slowest = 0.0
         self._room = asyncio.Semaphore(_MOST_AT_ONCE)
         self._running: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._began = time.monotonic()
         self._driving = asyncio.create_task(self._drive())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._driving.cancel()
         await asyncio.gather(self._driving, return_exceptions=True)
-        self.seconds = time.monotonic() - self._began
         await asyncio.gather(*self._running)
 
     async def _drive(self) -> None:
@@ -77,7 +74,6 @@ class Load:
 
     async def _create(self) -> None:
         """Create one pod, and try again as a controller does."""
-        began = time.monotonic()
         for attempt in range(self._attempts):
             try:
                 made = await self._client.create(self._pod, namespace=self._namespace, dry_run=True)
@@ -87,6 +83,5 @@ class Load:
                 continue
             self.created += 1
             self.uninjected += not is_injected(made, self._resource)
-            self.slowest = max(self.slowest, time.monotonic() - began)
             return
         self.lost += 1

@@ -67,12 +67,9 @@ class Schedulers:
 
         await waiting.wait(have_ended, seconds=seconds, describe="a Volcano scheduling session to end")
 
-    async def kube(self, *extenders: Mapping[str, Any], plugins: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-        """Restart kube-scheduler with these entries of KubeSchedulerConfiguration.extenders, unless it runs with them.
-
-        `plugins` are arguments by plugin; those of the others are the defaults.
-        """
-        text = _dump(self._kube_conf([dict(extender) for extender in extenders], plugins))
+    async def kube(self, *extenders: Mapping[str, Any]) -> None:
+        """Restart kube-scheduler with these extenders in its configuration, unless it runs with them."""
+        text = _dump(self._kube_conf([dict(extender) for extender in extenders]))
         process = self._running["kube-scheduler"]
         if self._in_force.get("kube") == text and process.running:
             return
@@ -92,15 +89,9 @@ class Schedulers:
             await self.kube()
         self._changed.clear()
 
-    def _kube_conf(
-        self, extenders: list[dict[str, Any]], plugins: Mapping[str, Mapping[str, Any]] | None = None
-    ) -> dict[str, Any]:
+    def _kube_conf(self, extenders: list[dict[str, Any]]) -> dict[str, Any]:
         kubeconfig = str(self._parts.certificates.folder / "kube-scheduler.kubeconfig")
-        conf = components.kube_scheduler_conf(kubeconfig, extenders)
-        if plugins:
-            arguments = [{"name": name, "args": dict(values)} for name, values in plugins.items()]
-            conf["profiles"] = [{"schedulerName": "default-scheduler", "pluginConfig": arguments}]
-        return conf
+        return components.kube_scheduler_conf(kubeconfig, extenders)
 
     async def _sessions(self) -> int:
         url = f"http://{components.LOOPBACK}:{self._parts.port['vc-scheduler']}/metrics"

@@ -53,14 +53,11 @@ ADMISSIONS = (
 )
 
 
-def conf(
-    extender: Mapping[str, Any] | None = None, *, allocate: Mapping[str, Any] | None = None, claims: bool = False
-) -> dict[str, Any]:
+def conf(extender: Mapping[str, Any] | None = None, *, claims: bool = False) -> dict[str, Any]:
     """Return a scheduler configuration: the chart's, with the `extender` plugin if its arguments are given.
 
-    `allocate` are arguments of that action; the error cache is off unless said otherwise, because it would keep a
-    node's refusal after its cause is gone. Values must be typed: `False`, not `"false"`. With `claims` the plugin
-    `predicates` allocates ResourceClaims in Volcano 1.14; later versions always do.
+    The error cache of `allocate` is off, because it would keep a node's refusal after its cause is gone. With
+    `claims` the plugin `predicates` allocates ResourceClaims in Volcano 1.14; later versions always do.
     """
     tiers = [dict(tier) for tier in _TIERS]  # for the caller to change
     if extender:
@@ -71,11 +68,10 @@ def conf(
             {"plugins": [allocator if plugin["name"] == "predicates" else plugin for plugin in tier["plugins"]]}
             for tier in tiers
         ]
-    arguments = {"predicateErrorCacheEnable": False, **(allocate or {})}
     return {
         "actions": "enqueue, allocate, backfill",
         "tiers": tiers,
-        "configurations": [{"name": "allocate", "arguments": arguments}],
+        "configurations": [{"name": "allocate", "arguments": {"predicateErrorCacheEnable": False}}],
     }
 
 

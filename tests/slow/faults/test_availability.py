@@ -31,9 +31,6 @@ class Webhooks:
         self.behind.members.remove(server)
         return code
 
-    def load(self, namespace: str, per_second: int = load.PER_SECOND) -> load.Load:
-        return load.Load(self.plane.api, namespace, per_second=per_second)
-
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def webhooks(plane, namespace, site):
@@ -51,7 +48,7 @@ async def webhooks(plane, namespace, site):
 
 async def test_01_one_of_two_webhooks_is_killed_under_load(webhooks, namespace):
     killed = webhooks.behind.members[0]
-    async with webhooks.load(namespace) as running:
+    async with load.Load(webhooks.plane.api, namespace) as running:
         await waiting.wait(lambda: running.created > 200, describe="200 creates")
         at = time.monotonic()
         await killed.kill()
@@ -65,7 +62,7 @@ async def test_01_one_of_two_webhooks_is_killed_under_load(webhooks, namespace):
 
 async def test_02_both_webhooks_are_restarted_under_load(webhooks, namespace):
     old = list(webhooks.behind.members)
-    async with webhooks.load(namespace) as running:
+    async with load.Load(webhooks.plane.api, namespace) as running:
         for server in old:
             await webhooks.start()
             assert await webhooks.stop(server) == 0
