@@ -87,6 +87,8 @@ def _configure_verify(parser: Parser) -> None:
         type=int,
     )
     options.add_output(parser)
+    parser.add_flag("--counters", "Read the counters of the RDMA devices in each rank twice, instead of the logs.")
+    parser.add_value("--seconds N", "Time between the two readings of --counters (default: 10).", default=10, type=int)
     options.add_namespace(parser, "Namespace (default: that of the context).")
     options.add_cluster(parser)
 

@@ -1,10 +1,11 @@
-"""Runs `railwright verify`: reports from the logs of a job whether it uses RDMA.
+"""Runs `railwright verify`: reports from the logs of a job, or from the counters of its ranks, whether it uses RDMA.
 
 Reports come from `railwright.fabric.verification`. Creates nothing in a cluster. `verify job/NAME` reads pods and their
 logs in one namespace, and compares them with what their preflights found, or with their injection records.
 """
 
 import argparse
+import asyncio
 import contextlib
 import functools
 import os
@@ -18,7 +19,7 @@ from railwright.cli import cluster_access, formats, job_pods, options, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, kubeconfigs
 from railwright.fabric import intent, names, text
-from railwright.fabric.verification import logs, report
+from railwright.fabric.verification import counters, found_rails, logs, report
 
 _MAX_NAMED = 3  # pods of a rail, or containers, that a line names
 _STYLES = {"rdma": "green", "tcp": "bold red", "partial": "bold yellow", "failed": "bold red", "unknown": "yellow"}
@@ -27,18 +28,21 @@ _KINDS = ("job", "gang", "pod")
 
 
 def verify(arguments: argparse.Namespace) -> int:
-    """Return 0 for RDMA on every rail; 1 for TCP, missing rails or failures; 2 if the logs do not tell.
+    """Return 0 for RDMA on every rail; 1 for TCP, missing rails or failures; 2 if logs or counters do not tell.
 
     Raises UnreadableError and ClusterError.
     """
-    if arguments.rails is not None and arguments.rails < 1:
-        raise output.UnreadableError(f"--rails {arguments.rails}: must be 1 or more")
+    for name, number in (("rails", arguments.rails), ("seconds", arguments.seconds)):
+        if number is not None and number < 1:
+            raise output.UnreadableError(f"--{name} {number}: must be 1 or more")
     words = arguments.files
     word = "/".join(words) if len(words) == 2 and words[0] in _KINDS else words[0] if len(words) == 1 else ""
     kind, slash, name = word.partition("/")
     is_file = os.path.exists(word)  # noqa: PTH110 - as given
     if kind in _KINDS and name and not is_file:
-        return _verify_job(arguments, kind, name)
+        return (_verify_counters if arguments.counters else _verify_job)(arguments, kind, name)
+    if arguments.counters:
+        raise output.UnreadableError("--counters: only for job/NAME, gang/NAME or pod/NAME")
     if slash and kind.isalpha() and not is_file:
         raise output.UnreadableError(
             f"{word}: No such file or directory; for an object of the cluster give job/NAME, gang/NAME or pod/NAME"
@@ -52,7 +56,7 @@ def verify(arguments: argparse.Namespace) -> int:
     return _print_report(assessment, arguments)
 
 
-def _print_report(assessment: report.Report, arguments: argparse.Namespace) -> int:
+def _print_report(assessment: report.Report | counters.Report, arguments: argparse.Namespace) -> int:
     """Print the report in the format of the options, and return the exit code."""
     if formats.is_document(arguments.output):
         formats.print_document(assessment, arguments.output)
@@ -125,12 +129,12 @@ async def _read_expectations(
     """
 
     async def read(pod: job_pods.Pod) -> report.Expected:
-        found = _FoundRails()
+        found = found_rails.FoundRails()
         if any(container.name == names.PREFLIGHT_CONTAINER for container in pod.spec.init_containers or ()):
             path = f"/api/v1/namespaces/{namespace}/pods/{pod.metadata.name}/log"
             query = {"container": names.PREFLIGHT_CONTAINER, "limitBytes": str(_MAX_PREFLIGHT_BYTES)}
             with contextlib.suppress(errors.ApiError):  # it has not started
-                found = _read_found_rails((await client.get(path, query)).decode(errors="replace"))
+                found = found_rails.read((await client.get(path, query)).decode(errors="replace"))
         if found.rails:
             devices = {rail.device: rail.name for rail in found.rails if rail.device}
             return report.Expected(len(found.rails), devices)
@@ -141,25 +145,6 @@ async def _read_expectations(
         by_pod[pod.metadata.name] = own
         by_pod.setdefault(pod.spec.hostname or pod.metadata.name, own)  # as NCCL names the host
     return by_pod
-
-
-class _FoundRail(msgspec.Struct):
-    name: str
-    device: str | None = None
-
-
-class _FoundRails(msgspec.Struct):
-    """The part of rails.json (docs/interface.md 5.3) that is compared with the log."""
-
-    rails: tuple[_FoundRail, ...] = ()
-
-
-def _read_found_rails(log: str) -> _FoundRails:
-    """Return the rails in the log of a preflight, which prints rails.json as one of its lines."""
-    for line in log.splitlines():
-        with contextlib.suppress(msgspec.MsgspecError, RecursionError):
-            return msgspec.json.decode(line, type=_FoundRails)
-    return _FoundRails()
 
 
 def _choose_containers(pod: job_pods.Pod) -> Sequence[str]:
@@ -233,3 +218,63 @@ def _describe_failed_preflights(pods: Sequence[job_pods.Pod]) -> str:
             by_message.setdefault(pod.preflight_failure, []).append(pod.metadata.name)
     causes = [f"{text.join_first(stopped, _MAX_NAMED)}: {message}" for message, stopped in by_message.items()]
     return f"did not run: {text.join_first(causes, _MAX_NAMED)}" if causes else ""
+
+
+# --- counters ---------------------------------------------------------------------------------------------
+
+
+def _verify_counters(arguments: argparse.Namespace, kind: str, name: str) -> int:
+    """Read the counters of each rank twice, and report the traffic in between."""
+    namespace = arguments.namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
+
+    async def measure(client: clients.Client) -> counters.Report:
+        pods = await job_pods.find(client, namespace, kind, name)
+        pods = [pod for pod in pods if intent.read_record(pod).rails] or pods  # a launcher has none
+        started = [pod for pod in pods if pod.status.phase != _PENDING and not pod.preflight_failure]
+        failure, pending = _describe_failed_preflights(job_pods.drop_replaced(pods)), _describe_pending(pods)
+        if not started:
+            line = failure or f"cannot tell: {pending}"
+            return counters.Report(report.FAILED if failure else report.UNKNOWN, line, 0, (), {})
+        for cause in filter(None, (failure, pending)):
+            output.print_note(cause)
+        before = await _read_counters(client, namespace, started)
+        if before:
+            await asyncio.sleep(arguments.seconds)
+        after = await _read_counters(client, namespace, [pod for pod in pods if pod.metadata.name in before])
+        readings = {name: (before[name], reading) for name, reading in after.items()}
+        expected = {pod.metadata.name: len(rails) for pod in pods if (rails := intent.read_record(pod).rails)}
+        unread = [pod.metadata.name for pod in pods if pod.metadata.name not in readings]
+        return counters.assess(readings, expected, unread)
+
+    result = cluster_access.run(arguments, measure)
+    code = _print_report(result, arguments)
+    if not formats.is_document(arguments.output):
+        for rail in dict.fromkeys(traffic.rail for traffic in result.rails):
+            rows = [traffic for traffic in result.rails if traffic.rail == rail]
+            idle = [traffic.pod for traffic in rows if traffic.idle]
+            total = counters.format_bytes(sum(traffic.total for traffic in rows))
+            end = f"; idle in {text.join_first(idle, _MAX_NAMED)}" if idle else ""
+            style = _STYLES[counters.PARTIAL if idle else counters.RDMA]
+            output.print_styled((f"  {rail}: ", ""), (f"{total}{end}", style))
+    return code
+
+
+async def _read_counters(
+    client: clients.Client, namespace: str, pods: Sequence[job_pods.Pod]
+) -> Mapping[str, counters.Reading]:
+    """Return the readings by pod, without pods that cannot be read: a note says why."""
+    readings: dict[str, counters.Reading] = {}
+
+    async def read(pod: job_pods.Pod) -> None:
+        name, container = pod.metadata.name, next(iter(_choose_containers(pod)))
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/exec"
+        try:
+            readings[name] = counters.parse(await client.execute(path, container, counters.COMMAND))
+        except errors.ClusterError as error:  # also of a node that does not answer
+            if isinstance(error, errors.ApiError) and error.status in (401, 403):
+                raise
+            reason = error.message if isinstance(error, errors.ApiError) else error.sentence
+            output.print_note(f"{name} container {container}: cannot read its counters: {reason}")
+
+    await cluster_access.gather(read, pods, at_once=_MAX_CONCURRENT_LOGS)
+    return readings

@@ -24,6 +24,8 @@ _POD_SECONDS = 60.0  # between two readings of a pod's token, which kubelet repl
 _CHUNK = 64 * 1024
 _LONGEST_MESSAGE = 500  # characters that an error quotes of a response that is not a Status
 _LONGEST_STATUS = 8192  # characters of a Status: a rejection by a webhook may name many fields
+_CHANNELS = "v4.channel.k8s.io"  # protocol of `exec`: the first byte of a message is its channel
+_OUTPUT, _OUTCOME = b"\x01", b"\x03"  # the output of the program, and a Status when it ends
 _WARNING = re.compile(r'\b\d{3} \S+ "(?P<text>(?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
 
@@ -171,6 +173,43 @@ class Client:
                             parts.append(rest)
                 except aiohttp.SocketTimeoutError as error:
                     raise errors.SilentError(f"{path}: nothing has arrived for {quiet_seconds:g} s") from error
+
+    async def execute(self, path: str, container: str, command: Sequence[str]) -> str:
+        """Return the output of a command in a container, by the subresource `exec` of a pod. Raises as `get` does.
+
+        ApiError with the status 0: the container has no such program, or it failed.
+        """
+        token = await self.get_token()
+        query = [("container", container), ("stdout", "true"), ("stderr", "true")]
+        headers = {"User-Agent": USER_AGENT} | ({"Authorization": f"Bearer {token}"} if token else {})
+        rest = self._api.rest_client
+        output, failure = [], ""
+        with self._unreachable(path):
+            try:
+                async with (
+                    asyncio.timeout(self._call_seconds or None),
+                    rest.pool_manager.ws_connect(
+                        f"{self.host}{path}",
+                        params=[*query, *(("command", word) for word in command)],
+                        headers=headers,
+                        protocols=(_CHANNELS,),
+                        proxy=rest.proxy,
+                        server_hostname=rest.server_hostname,
+                    ) as socket,
+                ):
+                    async for message in socket:
+                        channel, text = message.data[:1], message.data[1:]
+                        if channel == _OUTPUT:
+                            output.append(text)
+                        elif channel == _OUTCOME:
+                            status = decode_status(text)
+                            failure = status.message if status.reason or status.code else ""
+            except aiohttp.WSServerHandshakeError as error:  # the answer's body is lost
+                message = "the API server does not run the command"
+                raise errors.ApiError(error.status, "", message, path) from error
+        if failure:
+            raise errors.ApiError(0, "", failure[:_LONGEST_MESSAGE], path)
+        return b"".join(output).decode(errors="replace")
 
     async def close(self) -> None:
         """Close all connections."""

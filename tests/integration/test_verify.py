@@ -1,11 +1,14 @@
-"""`railwright verify` with the real API server, which asks a kubelet of the test's own for logs."""
+"""`railwright verify` with the real API server, which asks a kubelet of the test's own for logs and commands."""
 
 import contextlib
+import itertools
 import uuid
 
 import api_stub
 from aiohttp import web
 from plane import manifests
+
+from railwright.fabric.verification import counters
 
 POLICY = manifests.policy({"roce": manifests.fabric(2, transport="roce")}, defaultFabric="roce")
 
@@ -27,15 +30,30 @@ def write_log(pod: str, rank: int, devices: int) -> str:
 
 @contextlib.asynccontextmanager
 async def serve_kubelet(plane, logs: dict[str, str]):
-    """Serve the logs by pod, as kubelet does. Yields the port."""
+    """Serve the logs by pod, and commands that read counters, as kubelet does. Yields the port."""
+    words = itertools.count(0, 10**9)  # that a rail has sent, more at each reading
 
     async def answer(request: web.Request) -> web.Response:
         return web.Response(text=logs[request.match_info["pod"]])
 
+    async def execute(request: web.Request) -> web.StreamResponse:
+        assert request.query.getall("command") == list(counters.COMMAND)
+        socket = web.WebSocketResponse(protocols=("v4.channel.k8s.io",))
+        await socket.prepare(request)
+        sent = next(words)
+        lines = [f"mlx5_{rail}/ports/1 counters/port_{way}_data {sent}" for rail in range(2) for way in ("xmit", "rcv")]
+        await socket.send_bytes(b"\x01" + "\n".join([*lines, f"uptime\n{sent}.0 1"]).encode())
+        await socket.send_bytes(b'\x03{"metadata":{},"status":"Success"}')
+        await socket.close()
+        return socket
+
     name = f"kubelet-{uuid.uuid4().hex[:8]}"
     plane.certificates.server(name)
-    route = web.get("/containerLogs/{namespace}/{pod}/{container}", answer)
-    async with api_stub.serve_routes(route, tls=plane.certificates.serving(name)) as port:
+    routes = (
+        web.get("/containerLogs/{namespace}/{pod}/{container}", answer),
+        web.get("/exec/{namespace}/{pod}/{container}", execute),
+    )
+    async with api_stub.serve_routes(*routes, tls=plane.certificates.serving(name)) as port:
         yield port
 
 
@@ -68,3 +86,13 @@ async def test_verify_needs_only_pods_and_logs(plane, namespace, nodes, site, pe
         code, out, err = await person("verify", "job/whole", *inside)
         assert code == 0, out + err
         assert out == "RDMA on every rail: RoCE, 2 of 2 rails, 2 ranks on 2 pods, GPUDirect\n"
+        counting = ("verify", "job/whole", "--counters", "--seconds", "1", *inside)
+        code, _, err = await person(*counting)
+        assert (code, "403" in err) == (2, True), err
+        await plane.kubectl("create", "role", "commands", "--verb=get,create", "--resource=pods/exec", *inside)
+        binding = ("create", "rolebinding", "commands", "--role=commands", f"--user={person.user}")
+        await plane.kubectl(*binding, *inside)
+        await person.permitted("create", "pods", namespace, subresource="exec")
+        code, out, err = await person(*counting)
+        assert (code, err) == (0, ""), out + err
+        assert out.startswith("RDMA on 2 of 2 rails: ")

@@ -55,6 +55,27 @@ class Cluster:
         self.requests: list[str] = []
         self.forbidden = ""
         self.preflights: dict[str, str] = {}  # their logs
+        self.counters: dict[str, list[str]] = {}  # what the command prints in a pod, one time after the other
+        self.failures: dict[str, str] = {}  # why it cannot run
+
+    async def execute(self, request: web.Request, name: str) -> web.StreamResponse:
+        """Run a command in a container, as the API server does by the protocol of `kubectl exec`."""
+        assert request.query["container"] == "train"
+        assert request.query.getall("command")[:2] == ["sh", "-c"]
+        assert request.headers["Authorization"] == "Bearer s3cret"
+        socket = web.WebSocketResponse(protocols=("v4.channel.k8s.io",))
+        await socket.prepare(request)
+        if name in self.failures:
+            outcome = api_stub.status(500, self.failures[name], "InternalError")
+        else:
+            text = self.counters[name].pop(0)
+            for part in (text[:40], text[40:]):
+                await socket.send_bytes(b"\x01" + part.encode())
+            await socket.send_bytes(b"\x02cat: no such file\n")
+            outcome = {"kind": "Status", "metadata": {}, "status": "Success"}
+        await socket.send_bytes(b"\x03" + json.dumps(outcome).encode())
+        await socket.close()
+        return socket
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         parts = request.path.strip("/").split("/")
@@ -65,6 +86,8 @@ class Cluster:
             return web.json_response(api_stub.status(403, f"forbidden: {request.path}"), status=403)
         if parts[-1] == "pods":
             return web.json_response(api_stub.listing(*self.pods, version=1))
+        if parts[-1] == "exec":
+            return await self.execute(request, parts[5])
         if parts[-1] != "log":
             matches = [pod for pod in self.pods if pod["metadata"]["name"] == parts[5]]
             return web.json_response(matches[0] if matches else api_stub.status(404), status=200 if matches else 404)
@@ -145,17 +168,23 @@ async def test_a_pending_pod_is_reported_as_pending(cluster, verify):
     assert (code, out) == (2, "cannot tell: llm-0-x is Pending: no container has started\n")
     code, out, _ = await verify("job/llm")
     assert (code, out) == (2, "cannot tell: llm-0-x, llm-1-x are Pending: no container has started\n")
+    code, out, err = await verify("job/llm", "--counters")
+    assert (code, out, err) == (2, "cannot tell: llm-0-x, llm-1-x are Pending: no container has started\n", "")
     cluster.pods[0]["status"] = {"phase": "Running"}
     code, out, _ = await verify("pod/llm-0-x")
     assert (code, out) == (2, "cannot tell: the logs are empty: no container has printed anything\n")
 
 
 FAILURE = "railwright preflight failed: rail0 mlx5_9: device not found (found: mlx5_0)"
+PHASES = ("Failed", "Pending")
 ENDED = {"terminated": {"exitCode": 1, "reason": "Error", "message": f"{FAILURE}\n"}}
 
 
-@pytest.mark.parametrize("phase", ["Failed", "Pending"])  # by restartPolicy
-async def test_the_message_of_a_preflight_that_failed_is_the_result(cluster, verify, phase):
+@pytest.mark.parametrize(  # the phase by restartPolicy
+    ("phase", "option"),
+    [("Failed", "-o=text"), ("Pending", "-o=text"), *((p, "--counters") for p in PHASES)],
+)
+async def test_the_message_of_a_preflight_that_failed_is_the_result(cluster, verify, phase, option):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     waiting = {"waiting": {"reason": "PodInitializing"}}
     states = {"state": ENDED} if phase == "Failed" else {"state": waiting, "lastState": ENDED}
@@ -163,7 +192,7 @@ async def test_the_message_of_a_preflight_that_failed_is_the_result(cluster, ver
         status = {"name": "railwright-preflight", **states}
         pod["status"] = {"phase": phase, "initContainerStatuses": [status]}
     cluster.waiting = {"llm-0-x": 99, "llm-1-x": 99}
-    code, out, err = await verify("job/llm")
+    code, out, err = await verify("job/llm", option)
     assert (code, out, err) == (1, f"did not run: llm-0-x, llm-1-x: {FAILURE}\n", "")
 
 
@@ -211,3 +240,55 @@ async def test_logs_that_cannot_be_read_are_named(cluster, verify):
     code, _, err = await verify("pod/llm-0-x")
     assert code == 2
     assert "pods/log is forbidden" in err
+
+
+def write_counters(uptime: int, *sent: int) -> str:
+    """Return the command's output for a rank that has sent these words over its rails."""
+    found = {"rails": [{"name": f"rail{at}", "device": f"mlx5_{at}", "port": 1, "pci": "p"} for at in range(len(sent))]}
+    ports = [
+        f"mlx5_{at}/ports/1 counters/port_{way}_data {value}"
+        for at, value in enumerate(sent)
+        for way in ("xmit", "rcv")
+    ]
+    return "\n".join([*ports, "uptime", f"{uptime}.5 3.1", "net", "eth0: 9 " + "0 " * 15, "rails", json.dumps(found)])
+
+
+async def test_counters_show_which_rail_of_which_pod_is_idle(cluster, verify):
+    cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
+    cluster.pods.append(build_pod("llm-launcher", rails=()))
+    words = ("job/llm", "--counters", "--seconds", "1")
+    busy = 10**9 // 8
+    cluster.counters = {f"llm-{at}-x": [write_counters(5, 0, 0), write_counters(6, busy, busy)] for at in range(2)}
+    code, out, err = await verify(*words)
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "RDMA on 2 of 2 rails: 4.0 GB in 1 s by 2 pods, 0 B over TCP",
+        "  rail0: 2.0 GB",
+        "  rail1: 2.0 GB",
+    ]
+    assert sorted(cluster.requests) == ["GET pods", *["GET pods/exec"] * 4]
+    cluster.counters = {f"llm-{at}-x": [write_counters(5, 0, 0), write_counters(6, busy, at)] for at in range(2)}
+    code, out, _ = await verify(*words)
+    assert code == 1
+    assert out.splitlines()[0].endswith("; idle: rail1 (mlx5_1) of llm-0-x, rail1 (mlx5_1) of llm-1-x")
+    assert out.splitlines()[2] == "  rail1: 8 B; idle in llm-0-x, llm-1-x"
+    cluster.counters = {f"llm-{at}-x": [write_counters(5, 0, 0), write_counters(6, busy, busy)] for at in range(2)}
+    code, out, _ = await verify(*words, "-o", "json")
+    assert [(row["pod"], row["rail"], row["sent"]) for row in json.loads(out)["rails"]][1] == (
+        "llm-0-x",
+        "rail1",
+        busy * 4,
+    )
+
+
+async def test_a_rank_without_a_shell_and_a_missing_permission_are_reported(cluster, verify):
+    cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
+    cluster.counters = {"llm-0-x": [write_counters(5, 0), write_counters(6, 10**9)]}
+    cluster.failures = {"llm-1-x": 'exec: "sh": executable file not found in $PATH'}
+    code, out, err = await verify("job/llm", "--counters", "--seconds", "1")
+    assert (code, out.splitlines()[0].endswith("; not read: llm-1-x")) == (2, True)
+    assert 'llm-1-x container train: cannot read its counters: exec: "sh": executable file not found' in err
+    cluster.forbidden = "/exec"
+    code, out, err = await verify("job/llm", "--counters", "--seconds", "1")
+    assert (code, out, "403" in err) == (2, "", True)
+    assert (await verify("job/llm", "--counters", "--seconds", "0"))[0] == 2

@@ -77,6 +77,26 @@ async def test_mooncake_writes_over_each_rail(resolving_nodes, pair):
         assert await traffic.count_segments(rank) - segments[rank] < traffic.SEGMENTS
 
 
+async def test_verify_counts_the_bytes_of_each_rail(installed, resolving_nodes, pair):
+    async with traffic.keep_writing(resolving_nodes, *pair, DEVICES):
+        output = await installed.verify_counters("rdma-env", rails.NAMESPACE)
+    assert output.startswith(f"RDMA on {layout.RAILS} of {layout.RAILS} rails: "), output
+    assert "idle" not in output, output
+
+
+async def test_verify_tells_tcp_from_rdma(installed, pair):
+    client, server = pair
+    tcp = "env UCX_TLS=tcp UCX_NET_DEVICES=eth0 ucx_perftest -t tag_bw -s 65536 -n 10000000 -p 13338"
+    await traffic.start(server, tcp)
+    await traffic.wait_listening(server, 13338)
+    await traffic.start(client, f"{tcp} {await traffic.get_pod_address(server)}")
+    try:
+        output = await installed.verify_counters("rdma-env", rails.NAMESPACE)
+    finally:
+        await traffic.end(client, server)
+    assert output.startswith("TCP, not RDMA: no rail carried data, and "), output
+
+
 async def test_a_forced_gid_of_the_host_is_used_as_it_is(pair):
     """Soft RoCE then sends from the node's address, beside the pod's network: what lint and preflight warn of."""
 

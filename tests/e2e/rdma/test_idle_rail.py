@@ -1,12 +1,13 @@
-"""A rail without link, with a policy that still starts the pod: preflight names the rail."""
+"""A rail without link, with a policy that still starts the pod: preflight and verify name the rail."""
 
 import pytest
 from realnode import layout, mpi_image, rails, ranks, traffic
 
 pytestmark = pytest.mark.timeout(1800)
+DEVICES = [layout.name_device(rail) for rail in range(layout.RAILS)]
 
 
-async def test_a_rail_without_link_is_named_by_preflight(resolving_nodes, real_site):
+async def test_an_idle_rail_is_named_by_preflight_and_verify(installed, resolving_nodes, real_site):
     """With `onFailure: warn`, a pod starts although a rail of its node has no link."""
     await real_site.plane.call_extender()
     node, last = layout.VIRTUAL_NODES[0], layout.RAILS - 1
@@ -16,4 +17,8 @@ async def test_a_rail_without_link_is_named_by_preflight(resolving_nodes, real_s
             (cut,) = (rank for rank in running if rank.node == node)
             pod = await real_site.plane.api.get("Pod", cut.pod, rails.NAMESPACE)
             message = pod["status"]["initContainerStatuses"][0]["state"]["terminated"]["message"]
-            assert f"rail{last} {layout.name_device(last)}: port 1 is DOWN" in message, message
+            assert f"rail{last} {DEVICES[last]}: port 1 is DOWN" in message, message
+            async with traffic.keep_writing(resolving_nodes, *running, DEVICES[:last]):
+                output = await installed.verify_counters("rdma-idle", rails.NAMESPACE)
+            assert output.startswith(f"RDMA on {last} of {layout.RAILS} rails: "), output
+            assert f"rail{last} ({DEVICES[last]}) of {cut.pod}" in output, output

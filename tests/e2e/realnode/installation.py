@@ -91,6 +91,10 @@ class Installation:
         assert code in (0, 1), errors
         return output
 
+    async def verify_counters(self, job: str, namespace: str) -> str:
+        """Run `railwright verify --counters` for a job, and return its output."""
+        return await self.run("verify", f"job/{job}", f"--namespace={namespace}", "--counters", "--seconds=5")
+
     async def ask_extender(self, pod: api.Object, namespace: str, node: str) -> str:
         """Ask the extender, as kube-scheduler does, whether a pod may run on a node; return why not, or ""."""
         metadata = {"uid": pod["metadata"]["name"], **pod["metadata"], "namespace": namespace}

@@ -169,6 +169,39 @@ async def cut(node: virtual_node.VirtualNode, rail: int) -> AsyncIterator[None]:
         await node.run("ip", "link", "set", name, "up")
 
 
+@contextlib.asynccontextmanager
+async def keep_writing(
+    nodes: Nodes, client: ranks.Rank, server: ranks.Rank, devices: Sequence[str]
+) -> AsyncIterator[None]:
+    """Write on these devices until the end of a `with` block, which begins when each has carried bytes."""
+    before = await count_all_packets(nodes)
+    ports = [PORT + number for number in range(len(devices))]
+    await start(server, *await _list_writes(server, devices, ports, ""))
+    await wait_listening(server, *ports)
+    await start(client, *await _list_writes(client, devices, ports, await get_pod_address(server)))
+
+    async def carry() -> bool:
+        await check_packets(nodes, before, dict.fromkeys(devices, PACKETS))
+        return True
+
+    try:
+        await waiting.wait(carry, seconds=300, describe=f"bytes on {devices}")
+        yield
+    finally:
+        await end(client, server)
+
+
+async def _list_writes(rank: ranks.Rank, devices: Sequence[str], ports: Sequence[int], target: str) -> list[str]:
+    """Return commands that write to `target`, or wait for one, on each device until they are ended."""
+    addresses = await rank.list_addresses()
+    commands = []
+    for device, port in zip(devices, ports, strict=True):
+        address = addresses[f"net{int(device.rpartition('_')[2]) + 1}"].partition("/")[0]
+        index = await find_gid(rank, device, address)
+        commands.append(write(device, index, target, "--run_infinitely", "-t", "8", port=port))
+    return commands
+
+
 async def start(rank: ranks.Rank, *commands: str) -> None:
     """Start programs in a container; `end` ends them."""
     lines = [f"{command.removesuffix(' 2>&1')} > /dev/null 2>&1 < /dev/null & echo $!" for command in commands]
