@@ -234,7 +234,9 @@ def _parse_profile(name: str) -> str:
 
 def _configure_validate(parser: Parser) -> None:
     options.add_files(parser, "Policy, or the ConfigMap that contains it.")
+    parser.add_flag("--from-cluster", "Compare it with the cluster's nodes, networks and pods, and its present policy.")
     options.add_output(parser)
+    options.add_cluster(parser)
 
 
 def _configure_scheduler(parser: Parser) -> None:
@@ -316,7 +318,7 @@ _INSTALLATION_COMMANDS = {
                 run="policy_validation:validate",
                 examples=(
                     "railwright policy validate policy.yaml",
-                    "railwright policy validate -R manifests -o json",
+                    "railwright policy validate --from-cluster policy.yaml",
                 ),
                 finding="a policy is invalid",
             ),

@@ -10,11 +10,13 @@ import msgspec
 from railwright.cli import cluster_access, formats, object_files, options, output, policy_sources
 from railwright.cli import scheduler_configuration as configuration
 from railwright.cluster import client as clients
-from railwright.cluster import installed_names, policies, resources, watch_wire
+from railwright.cluster import errors, installed_names, policies, resources, watch_wire
 from railwright.fabric import intent, names, text
 from railwright.fabric.lint import policy_values
 from railwright.fabric.policy import model, schema, shortcomings
-from railwright.fabric.workloads import frameworks
+from railwright.fabric.workloads import fabric_users, frameworks
+
+_FORBIDDEN = 403
 
 
 def print_schema(_: argparse.Namespace) -> int:
@@ -24,21 +26,82 @@ def print_schema(_: argparse.Namespace) -> int:
 
 
 def validate(arguments: argparse.Namespace) -> int:
-    """Return 0 for valid policies, 1 if one is invalid. Raise UnreadableError for an unreadable file."""
-    results = {file: policies.read_manifest(output.read_text(file)) for file in options.find_files(arguments)}
+    """Return 0 for valid policies, 1 if one is invalid. Raise UnreadableError for an unreadable file.
+
+    With `--from-cluster`, also print the webhook's warnings about the policy, and raise ClusterError.
+    """
+    if options.names_cluster(arguments) and not arguments.from_cluster:
+        raise output.UnreadableError("the options for the cluster need --from-cluster; add it, or remove them")
+    results = [(file, policies.read_manifest(output.read_text(file))) for file in options.find_files(arguments)]
+    documents = {file: result.document for file, result in results if isinstance(result, model.Policy)}
+    warnings = {
+        file: [warning.line for warning in policy_values.list_warnings(document)]
+        for file, document in documents.items()
+    }
+    if arguments.from_cluster and documents:
+        compared = cluster_access.run(arguments, lambda client: _compare(client, list(documents.values())))
+        for file, lines in zip(documents, compared, strict=True):
+            warnings[file] = [*lines, *warnings[file]]
+    rows = [(file, result, warnings.get(file, [])) for file, result in results]
     if formats.is_document(arguments.output):
-        formats.print_document([_build_document(*row) for row in results.items()], arguments.output)
+        formats.print_document([_build_document(*row) for row in rows], arguments.output)
     else:
-        for row in results.items():
+        for row in rows:
             _print_result(*row)
-    return output.FINDINGS if any(isinstance(result, policies.Rejected) for result in results.values()) else output.OK
+    is_rejected = any(isinstance(result, policies.Rejected) for _, result in results)
+    return output.FINDINGS if is_rejected else output.OK
 
 
-def _list_warnings(policy: model.Policy) -> Sequence[str]:
-    return [warning.line for warning in policy_values.list_warnings(policy.document)]
+async def _compare(client: clients.Client, documents: Sequence[model.PolicyDocument]) -> list[list[str]]:
+    """Return warnings about each policy: missing objects in the cluster, and removed fabrics that are in use."""
+    from webhook import policy_validation, state
+
+    known, nodes = state.State(), list[Any]()
+    sinks = ((resources.NODES, known.nodes), (resources.NADS, known.networks), (resources.NADS, known.subnets))
+    for kind, sink in (*sinks, (resources.NAMESPACES, known.namespaces)):
+        try:
+            listed = await watch_wire.list_objects(client, kind.path, kind.view)
+        except errors.ApiError as error:
+            if error.status != 404 or not kind.optional:
+                raise
+            listed = []
+        sink.replace(listed)
+        nodes = listed if kind is resources.NODES else nodes
+    cluster = known.cluster._replace(node_labels={key for node in nodes for key in node.metadata.labels})
+    current = await policy_sources.find(client)
+    compared = []
+    may_read_templates = await _may_read_templates(client) if any(d.needs_claim_templates for d in documents) else True
+    for document in documents:
+        found = list(shortcomings.find(document, cluster))
+        lost = fabric_users.list_lost(current.document, document) if isinstance(current, model.Policy) else ()
+        if lost:
+            users = fabric_users.Users(
+                await policy_validation.list_labelled_pods(client, lost), known.namespaces.by_key or {}
+            )
+            found += fabric_users.describe(lost, users)
+        if not may_read_templates:
+            found += shortcomings.find_missing_rights(document)
+        compared.append([reason.line for reason in found])
+    return compared
 
 
-def _build_document(file: str, result: model.Policy | policies.Rejected) -> Mapping[str, object]:
+async def _may_read_templates(client: clients.Client) -> bool:
+    """Return False if the webhook may not read claim templates; True if that is unknown."""
+    permission = errors.Permission("list", resources.CLAIM_TEMPLATES.group, "resourceclaimtemplates")
+    try:
+        allowed = await cluster_access.review_access(
+            client, installed_names.NAMESPACE, f"{installed_names.INSTALLATION}-webhook", permission
+        )
+    except errors.ApiError as error:
+        if error.status != _FORBIDDEN:
+            raise
+        return True
+    return allowed is not False
+
+
+def _build_document(
+    file: str, result: model.Policy | policies.Rejected, warnings: Sequence[str]
+) -> Mapping[str, object]:
     if isinstance(result, policies.Rejected):
         errors = [{"line": error.line, "path": error.path, "message": error.message} for error in result.errors]
         return {"file": file, "valid": False, "digest": None, "fabrics": [], "errors": errors, "warnings": []}
@@ -48,15 +111,15 @@ def _build_document(file: str, result: model.Policy | policies.Rejected) -> Mapp
         "digest": result.digest,
         "fabrics": list(result.document.fabrics),
         "errors": [],
-        "warnings": _list_warnings(result),
+        "warnings": warnings,
     }
 
 
-def _print_result(file: str, result: model.Policy | policies.Rejected) -> None:
+def _print_result(file: str, result: model.Policy | policies.Rejected, warnings: Sequence[str]) -> None:
     if not isinstance(result, policies.Rejected):
         fabrics = ", ".join(result.document.fabrics)
         output.print_styled((f"{file}: valid", "bold green"), (f" (fabrics: {fabrics}; {result.digest})", ""))
-        for warning in _list_warnings(result):
+        for warning in warnings:
             output.print_styled((file, "bold"), (": ", ""), ("warning", "yellow"), (f": {warning}", ""))
         return
     for error in result.errors:

@@ -1,5 +1,6 @@
-"""Warnings about a new policy that breaks pods, at the write: it removes a fabric in use, or needs rights for claims
-that the webhook lacks.
+"""Warnings about a new policy that breaks pods: at the write, and earlier by `policy validate --from-cluster`.
+
+It removes a fabric in use, or needs rights for claims that the webhook lacks.
 """
 
 import json
@@ -29,6 +30,7 @@ def build_pod(name: str, namespace: str, job: str) -> dict:
 
 PODS = [build_pod("a-0", "prod", "a"), build_pod("a-1", "prod", "a"), build_pod("b-0", "research", "b")]
 LABS = {"metadata": {"name": "labs", "labels": {"railwright.io/fabric": "roce"}}}
+NAMESPACES = [LABS, {"metadata": {"name": "prod"}}]
 
 
 def review(text: str) -> bytes:
@@ -74,6 +76,21 @@ async def test_without_an_answer_of_the_api_server_the_warning_has_no_count():
     assert "but how many pods use it is not known and namespace labs opts in with it" in warning
 
 
+async def test_validate_counts_the_users_of_a_removed_fabric_before_the_write(cluster, run, tmp_path):
+    cluster.keep(varied_clusters.CONFIGMAP_PATH, varied_clusters.CONFIGMAP)
+    cluster.lists |= {"/api/v1/pods": PODS, "/api/v1/namespaces": NAMESPACES, "/api/v1/nodes": []}
+    file = tmp_path / "policy.yaml"
+    file.write_text(OTHER)
+    code, out, err = await run("policy", "validate", "--from-cluster", str(file))
+    assert (code, err) == (0, "")
+    assert f": warning: {COUNTED}" in out
+    file.write_text(varied_clusters.POLICY)
+    code, out, _ = await run("policy", "validate", "--from-cluster", str(file), "-o", "json")
+    (document,) = json.loads(out)
+    assert (code, document["valid"]) == (0, True)
+    assert not [warning for warning in document["warnings"] if "FabricInUse" in warning]
+
+
 POLICY = """
 apiVersion: railwright.io/v1alpha1
 fabrics:
@@ -97,3 +114,36 @@ async def test_a_policy_that_needs_claim_templates_is_a_warning_while_the_webhoo
     assert [warning for warning in warnings if words in warning]
     assert not [warning for warning in await store(text) if words in warning]
     assert not [warning for warning in await store(POLICY.format(""), may_read_templates=deny) if words in warning]
+
+
+@pytest.mark.parametrize("allowed", [True, False, None])
+async def test_validate_asks_whether_the_webhook_may_read_claim_templates(cluster, run, tmp_path, allowed):
+    """None: the caller lacks the right to ask, and the webhook warns at the write."""
+    reviews = ("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews")
+    cluster.gives_access = allowed is True
+    if allowed is None:
+        cluster.refuse_next(403)
+    cluster.lists |= {"/api/v1/namespaces": NAMESPACES, "/api/v1/nodes": []}
+    file = tmp_path / "policy.yaml"
+    file.write_text(CLAIMED)
+    code, out, err = await run("policy", "validate", "--from-cluster", str(file))
+    assert (code, err) == (0, "")
+    assert (DENIED in out) is (allowed is False)
+    assert reviews in cluster.asked
+    file.write_text(varied_clusters.POLICY)
+    cluster.asked.clear()
+    await run("policy", "validate", "--from-cluster", str(file))
+    assert reviews not in cluster.asked
+
+
+@pytest.mark.parametrize("key", ["example.com/leaf", "example.com/leef", "hypernode/level-1"])
+async def test_validate_warns_of_domains_whose_label_no_node_has(cluster, run, tmp_path, key):
+    labels = {"example.com/leaf": "a", "example.com/spine": "b"}
+    node = {"metadata": {"name": "n", "labels": labels}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
+    cluster.lists |= {"/api/v1/namespaces": NAMESPACES, "/api/v1/nodes": [node]}
+    file = tmp_path / "policy.yaml"
+    file.write_text(POLICY.format("").replace("domains: [c]", f"domains: [{key}, example.com/spine]"))
+    code, out, err = await run("policy", "validate", "--from-cluster", str(file))
+    assert (code, err) == (0, "")
+    missing = "DomainsNotLabelled: fabrics.roce.placement: no node has label example.com/leef, so it groups no nodes; "
+    assert (missing in out, "DomainsNotLabelled" in out) == (key == "example.com/leef",) * 2

@@ -8,8 +8,8 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from railwright.fabric import text
-from railwright.fabric.policy import model
+from railwright.fabric import hypernodes, text, topology
+from railwright.fabric.policy import model, presets
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
 
@@ -29,6 +29,7 @@ class Cluster(NamedTuple):
     subnets: Subnets | None = None  # NetworkAttachmentDefinition -> those that its IPAM states
     offered: Collection[str] | None = None  # resources that are allocatable on some node
     node_devices: Collection[Mapping[str, int]] | None = None  # devices that a node has, by resource
+    node_labels: Collection[str] | None = None  # keys of the labels that some node has
 
 
 NOTHING_KNOWN = Cluster()
@@ -56,6 +57,8 @@ def find_in_fabric(
         yield from _check_networks(rails, fabric, networks)
     if cluster.subnets is not None:
         yield from _check_addresses(path, fabric, cluster.subnets)
+    if cluster.node_labels is not None:
+        yield from _check_domains(path, fabric, cluster.node_labels)
     if fabric.claims is not None:
         return
     network_resources = {rail.name: _find_network_resource(rail, networks or {}) for rail in fabric.rails}
@@ -132,6 +135,19 @@ def _check_addresses(path: str, fabric: model.Fabric, subnets: Subnets) -> Itera
         "no GID there",
         fix="correct it, or the IPAM of the networks",
     )
+
+
+def _check_domains(path: str, fabric: model.Fabric, node_labels: Collection[str]) -> Iterator[reasons.Reason]:
+    """Yield a reason for labels of domains that no node has. With a preset, only that of the closest is needed."""
+    placement, rails = fabric.placement, [rail.name for rail in fabric.rails]
+    keys = placement.domains or presets.list_domain_keys(placement)[:1]
+    labels = [key for key in keys if not hypernodes.are_among((key,))]
+    if missing := [key for key in labels if not set(topology.expand_rails(key, rails)) & set(node_labels)]:
+        yield reasons.Reason(
+            AdmissionCode.DOMAINS_NOT_LABELLED,
+            f"{path}placement: no node has label {text.join_fitting(missing)}, so it groups no nodes",
+            fix="label the nodes, or correct `domains` or `preset`",
+        )
 
 
 def _check_gpus(
