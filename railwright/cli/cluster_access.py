@@ -14,8 +14,6 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
 from urllib import parse
 
-import msgspec
-
 from railwright.cli import output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, kubeconfigs, watch_wire
@@ -96,29 +94,6 @@ async def list_allowed(client: clients.Client, path: str, view: Any) -> list[Any
         if error.status not in (403, 404):
             raise
         return [] if error.status == 404 else None  # the API server itself writes no Status about an unknown API
-
-
-class _ReviewStatus(views.View, frozen=True):
-    allowed: bool | None = None
-
-
-class _AccessReview(views.View, frozen=True):
-    """A SubjectAccessReview."""
-
-    status: _ReviewStatus = _ReviewStatus()
-
-
-async def review_access(
-    client: clients.Client, namespace: str, account: str, permission: errors.Permission
-) -> bool | None:
-    """Return True if a ServiceAccount has a permission, None if the answer is unclear. Raises ClusterError."""
-    kind, version = "SubjectAccessReview", "authorization.k8s.io/v1"
-    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
-    attributes = msgspec.to_builtins(permission)
-    spec = {"resourceAttributes": attributes, "user": errors.format_user(namespace, account), "groups": groups}
-    path = f"/apis/{version}/{kind.lower()}s"
-    answer = await client.post(path, {"apiVersion": version, "kind": kind, "spec": spec})
-    return watch_wire.decode_object(client, path, answer, _AccessReview).status.allowed
 
 
 def choose_kubeconfig(given: str, instead: str = "") -> str | None:

@@ -16,8 +16,6 @@ from railwright.fabric.lint import policy_values
 from railwright.fabric.policy import model, schema, shortcomings
 from railwright.fabric.workloads import fabric_users, frameworks
 
-_FORBIDDEN = 403
-
 
 def print_schema(_: argparse.Namespace) -> int:
     """Print the schema and return 0."""
@@ -70,7 +68,6 @@ async def _compare(client: clients.Client, documents: Sequence[model.PolicyDocum
     cluster = known.cluster._replace(node_labels={key for node in nodes for key in node.metadata.labels})
     current = await policy_sources.find(client)
     compared = []
-    may_read_templates = await _may_read_templates(client) if any(d.needs_claim_templates for d in documents) else True
     for document in documents:
         found = list(shortcomings.find(document, cluster))
         lost = fabric_users.list_lost(current.document, document) if isinstance(current, model.Policy) else ()
@@ -79,24 +76,8 @@ async def _compare(client: clients.Client, documents: Sequence[model.PolicyDocum
                 await policy_validation.list_labelled_pods(client, lost), known.namespaces.by_key or {}
             )
             found += fabric_users.describe(lost, users)
-        if not may_read_templates:
-            found += shortcomings.find_missing_rights(document)
         compared.append([reason.line for reason in found])
     return compared
-
-
-async def _may_read_templates(client: clients.Client) -> bool:
-    """Return False if the webhook may not read claim templates; True if that is unknown."""
-    permission = errors.Permission("list", resources.CLAIM_TEMPLATES.group, "resourceclaimtemplates")
-    try:
-        allowed = await cluster_access.review_access(
-            client, installed_names.NAMESPACE, f"{installed_names.INSTALLATION}-webhook", permission
-        )
-    except errors.ApiError as error:
-        if error.status != _FORBIDDEN:
-            raise
-        return True
-    return allowed is not False
 
 
 def _build_document(

@@ -116,26 +116,6 @@ async def test_a_policy_that_needs_claim_templates_is_a_warning_while_the_webhoo
     assert not [warning for warning in await store(POLICY.format(""), may_read_templates=deny) if words in warning]
 
 
-@pytest.mark.parametrize("allowed", [True, False, None])
-async def test_validate_asks_whether_the_webhook_may_read_claim_templates(cluster, run, tmp_path, allowed):
-    """None: the caller lacks the right to ask, and the webhook warns at the write."""
-    reviews = ("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews")
-    cluster.gives_access = allowed is True
-    if allowed is None:
-        cluster.refuse_next(403)
-    cluster.lists |= {"/api/v1/namespaces": NAMESPACES, "/api/v1/nodes": []}
-    file = tmp_path / "policy.yaml"
-    file.write_text(CLAIMED)
-    code, out, err = await run("policy", "validate", "--from-cluster", str(file))
-    assert (code, err) == (0, "")
-    assert (DENIED in out) is (allowed is False)
-    assert reviews in cluster.asked
-    file.write_text(varied_clusters.POLICY)
-    cluster.asked.clear()
-    await run("policy", "validate", "--from-cluster", str(file))
-    assert reviews not in cluster.asked
-
-
 @pytest.mark.parametrize("key", ["example.com/leaf", "example.com/leef", "hypernode/level-1"])
 async def test_validate_warns_of_domains_whose_label_no_node_has(cluster, run, tmp_path, key):
     labels = {"example.com/leaf": "a", "example.com/spine": "b"}

@@ -29,7 +29,6 @@ class Objects:
         self.changes: list[str] = []  # method and path of each write that succeeded
         self.proxied: dict[str, tuple[int, dict]] = {}  # status and answer of a Service's proxy, by the end of the path
         self.fault: Fault = lambda _: None
-        self.gives_access = True  # the answer to SubjectAccessReviews
         self.slow_seconds = 0.0  # before each answer
         self.port = 0
         self._is_strict = is_strict
@@ -76,7 +75,7 @@ class Objects:
         if fault and fault > 0:
             return api_stub.refuse(fault, "Test")
         if request.path.endswith("/subjectaccessreviews"):
-            return web.json_response({"status": {"allowed": self.gives_access}}, status=201)
+            return web.json_response({"status": {"allowed": True}}, status=201)
         if "/proxy/" in request.path:
             status, tree = self.proxied[request.path.rpartition("/")[2]]
             return web.json_response(tree, status=status)
