@@ -30,7 +30,7 @@ _MAX_CONFLICTS = 10  # writes by others that are tolerated
 def rotate(arguments: argparse.Namespace) -> int:
     """Return the exit code of one run, or with --watch that of the watcher. Raise UnreadableError and ClusterError."""
     try:
-        for host in arguments.host:
+        for host in inventory.list_hosts("webhook", arguments.namespace, arguments.host):
             pki.build_general_name(host)
         listen = settings.parse_address(arguments.ops_listen)
     except ValueError as error:
