@@ -7,6 +7,7 @@ one, because each write has the resourceVersion that was read.
 
 import argparse
 import asyncio
+import contextlib
 import datetime as dt
 import functools
 import logging
@@ -121,36 +122,6 @@ _REPEAT_SECONDS = 600.0  # a step that is made again within this time repeats
 _MIN_REPEATS = 2  # after which another writer overwrites a caBundle again and again; one may apply a manifest
 
 
-class Gauges:
-    """Gauges of the rotator."""
-
-    def __init__(self) -> None:
-        self.registry = registry.CollectorRegistry()
-        self._left = prometheus_client.Gauge(
-            "railwright_certs_seconds_left",
-            "Seconds until a stored certificate expires, by this process's clock.",
-            ["certificate"],
-            registry=self.registry,
-        )
-        self._cas = prometheus_client.Gauge(
-            "railwright_certs_trusted_cas",
-            "Number of CAs in the bundle; 2 during a change of the CA.",
-            registry=self.registry,
-        )
-        prometheus_client.ProcessCollector(registry=self.registry)
-
-    def report(self, state: installation.ClusterState) -> None:
-        """Set the gauges."""
-        now = dt.datetime.now(dt.UTC)
-        for name, pair in state.pairs.items():
-            try:
-                expiry = x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_after_utc
-            except ValueError:
-                continue  # the next step replaces it
-            self._left.labels(name).set((expiry - now).total_seconds())
-        self._cas.set(len(state.observed.keyring.trusted))
-
-
 def compute_pause(every: float, failures: int) -> float:
     """Return the seconds until the next check, after this number of failures in a row."""
     return min(every * 2.0 ** min(failures, _MAX_DOUBLINGS), _MAX_PAUSE)
@@ -177,7 +148,14 @@ class Watcher:
         self, arguments: argparse.Namespace, client: clients.Client, active_rotator: installation.Rotator
     ) -> None:
         self._arguments, self._client, self._rotator = arguments, client, active_rotator
-        self._gauges = Gauges()
+        self._metrics = registry.CollectorRegistry()
+        text = "Seconds until a stored certificate expires, by this process's clock."
+        self._left = prometheus_client.Gauge(
+            "railwright_certs_seconds_left", text, ["certificate"], registry=self._metrics
+        )
+        text = "Number of CAs in the bundle; 2 during a change of the CA."
+        self._cas = prometheus_client.Gauge("railwright_certs_trusted_cas", text, registry=self._metrics)
+        prometheus_client.ProcessCollector(registry=self._metrics)
         self._events = events.Events(client, installed_names.CERTS, now=lambda: dt.datetime.now(dt.UTC))
         self._repeats = Repeats()
         self._last_success, self._last_error = time.monotonic(), ""
@@ -190,7 +168,7 @@ class Watcher:
         def announce(address: settings.Address) -> None:
             print(f"ops listening on {address}", file=sys.stderr, flush=True)
 
-        app = self._checks.build_application(lambda: exposition.generate_latest(self._gauges.registry))
+        app = self._checks.build_application(lambda: exposition.generate_latest(self._metrics))
         try:
             await ports.serve(listen, app, (self._rotate, self._events.run), announce)
         except ExceptionGroup as failed:
@@ -236,10 +214,17 @@ class Watcher:
     def _record_success(self, result: rotation.Step | rotation.Wait) -> None:
         self._last_success, self._last_error = time.monotonic(), ""
         if self._rotator.state is not None:
-            self._gauges.report(self._rotator.state)
+            self._set_gauges(self._rotator.state)
         if isinstance(result, rotation.Step):
             fields = {"step": result.action.value, "reason": result.reason, "certificates": result.names}
             _LOG.info("step done", extra={"fields": fields})
+
+    def _set_gauges(self, state: installation.ClusterState) -> None:
+        for name, pair in state.pairs.items():
+            with contextlib.suppress(ValueError):  # of an unreadable one, which the next step replaces
+                expiry = x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_after_utc
+                self._left.labels(name).set((expiry - dt.datetime.now(dt.UTC)).total_seconds())
+        self._cas.set(len(state.observed.keyring.trusted))
 
     def _record_failure(self, error: errors.ClusterError) -> None:
         if error.status in installation.CONFLICTS:
