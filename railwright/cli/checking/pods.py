@@ -78,7 +78,8 @@ def check_dry_run(snapshot: Snapshot, dry_run: DryRun) -> Assessment:
 
     For each fabric, an opted-in pod is created as a dry run and must come back with an injection record. Nothing is
     stored or scheduled. If a quota or a Pod Security level rejects it, use `--namespace-for-probe`. Not checked without
-    permission to create pods.
+    permission to create pods. If the error has `x509: certificate is valid for ...`, issue one for the host that the
+    API server calls: `railwright certs rotate` with `--namespace` and `--host`.
 
     The injection record names the policy in the ConfigMap. A new policy takes effect within a second; if the record
     keeps naming another, a replica cannot watch the ConfigMap, or uses a `--policy` file.

@@ -137,8 +137,8 @@ def _assess(item: Row, snapshot: snapshots.Snapshot) -> Iterator[tuple[str, Asse
 # --- fixes ---------------------------------------------------------------------------------------------------
 
 INSTALLED = (
-    f"as you installed it: helm upgrade RELEASE CHART -n {NAMESPACE} --reset-then-reuse-values, or kubectl apply -k "
-    "FOLDER, or in the repository that a GitOps tool deploys"
+    f"as railwright was installed: helm upgrade RELEASE CHART -n {NAMESPACE} --reset-then-reuse-values, "
+    "kubectl apply -k FOLDER, or the repository of a GitOps tool"
 )
 EDIT_POLICY = f"kubectl -n {NAMESPACE} edit configmap {POLICY}"
 CREATE_POLICY = (
