@@ -17,7 +17,6 @@ from extender import (
 )
 from extender import state as states
 from railwright.cluster import errors, events, sources
-from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.dashboard import application
 from railwright.fabric.overview import gang_assessment, overview_builder, overview_types
 from railwright.fabric.placement.state import assumed_pods

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from railwright.cluster import client as clients
 from railwright.cluster import errors, events, last_policy, reflector, resources, sinks, sources
-from railwright.cluster import policy_errors as _policy_errors  # noqa: F401 - takes 0.1 s, which no review should wait
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import shortcomings
 from railwright.fabric.workloads import fabric_users

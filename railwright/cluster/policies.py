@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 import yaml
 
-from railwright.cluster import documents, installed_names
+from railwright.cluster import documents, installed_names, policy_errors
 from railwright.fabric import names, views
-from railwright.fabric.policy import checks, model
+from railwright.fabric.policy import model
 
 _LOG = logging.getLogger(__name__)
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -66,20 +66,12 @@ def read(text: str) -> model.Policy | Rejected:
         document = _read_document(text)
     except documents.DocumentError as error:
         return Rejected((PolicyError("", error.line, error.problem),))
-    errors = () if _is_valid(document) else _list_errors(document)
+    located = policy_errors.list_errors(document, MAX_ERRORS + 1)
+    errors = [PolicyError(format_path(path), line, message) for line, path, message in located[:MAX_ERRORS]]
     if errors:
-        return Rejected(errors)
+        return Rejected((*errors, *([_TOO_MANY_ERRORS] if len(located) > MAX_ERRORS else [])))
     accepted = msgspec.convert(documents.remove_nulls(document.tree), model.PolicyDocument)
     return model.Policy(accepted, f"sha256:{hashlib.sha256(text.encode()).hexdigest()}")
-
-
-def _is_valid(document: documents.Document) -> bool:
-    """True for most valid documents, quickly. `_list_errors` decides about the others."""
-    try:
-        accepted = msgspec.convert(document.tree, model.PolicyDocument)
-    except msgspec.ValidationError:  # also for a null, which means that a key is unset
-        return False
-    return not document.repeated and not any(True for _ in checks.check(accepted))
 
 
 def _read_document(text: str) -> documents.Document:
@@ -100,15 +92,6 @@ def _read_document(text: str) -> documents.Document:
         problem = f"this is an object of kind {kind} ({version}), not a policy; give the policy itself"
         raise documents.DocumentError(problem, document.find_line(()))
     return document
-
-
-def _list_errors(document: documents.Document) -> tuple[PolicyError, ...]:
-    # jsonschema takes 0.1 s to import, and is not needed for a valid policy; servers import it at their start
-    from railwright.cluster import policy_errors  # noqa: PLC0415
-
-    located = policy_errors.list_errors(document, MAX_ERRORS + 1)
-    errors = [PolicyError(format_path(path), line, message) for line, path, message in located]
-    return tuple(errors if len(errors) <= MAX_ERRORS else [*errors[:MAX_ERRORS], _TOO_MANY_ERRORS])
 
 
 def format_path(path: documents.Path) -> str:

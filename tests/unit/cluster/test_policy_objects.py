@@ -1,9 +1,7 @@
 """The policy ConfigMap: its text is read whenever it changes."""
 
-from extender import __main__ as extender_main
-from railwright.cluster import policies, policy_errors, sources
+from railwright.cluster import policies, sources
 from railwright.fabric import names, views
-from webhook import __main__ as webhook_main
 
 GOOD = (
     "apiVersion: railwright.io/v1alpha1\nfabrics:\n  ib:\n    transport: infiniband\n"
@@ -28,7 +26,3 @@ def test_missing_and_deleted_policies_are_reported_differently():
     origin.store.remove(config_map(""))
     assert origin.store.errors[0].message == "the policy was deleted; create it again"
     assert origin.find_policy_problem() == "", "the last good one is in force"
-
-
-def test_servers_import_the_validator_of_invalid_policies_at_their_start():
-    assert all(server._policy_errors is policy_errors for server in (extender_main, webhook_main))
