@@ -26,7 +26,7 @@ from railwright.fabric.reasons import reason
 from railwright.fabric.workloads import frameworks
 
 Path = documents.Path
-_CreatedPod = tuple[pod_templates.Template, views.Pod]  # a pod as its controller creates it, and as lint reads it
+_CreatedPod = tuple[pod_templates.Template, views.Pod]  # a pod as its controller creates it
 
 
 class Located(msgspec.Struct, frozen=True):
@@ -137,12 +137,12 @@ def _read_object(
     namespace = str(metadata.get("namespace") or default_namespace)
     try:
         item = Object(path, tree, namespace, workloads.read_templates(tree, path))
-    except msgspec.ValidationError as error:
+    except workloads.WrongTypeError as error:
         mismatch = object_files.describe_mismatch(error)
-        place = f"{file}:{document.find_line(())}"
+        place = f"{file}:{document.find_line(error.path)}"
         raise output.UnreadableError(f"{place}: is not a valid Kubernetes manifest: {mismatch}") from None
     with contextlib.suppress(output.UnreadableError, msgspec.ValidationError):
-        pods = tuple((one, _read_pod(one.pod)) for one in pod_templates.expand(tree, namespace) or ())
+        pods = tuple((one, msgspec.convert(one.pod, views.Pod)) for one in pod_templates.expand(tree, namespace) or ())
         note = "" if pods else pod_templates.locate_label(tree)
         item = msgspec.structs.replace(item, pods=pods, warnings=tuple(_list_key_warnings(tree, pods)), note=note)
     kind = tree["kind"]
@@ -158,11 +158,6 @@ def _read_object(
         raise output.UnreadableError(f"{file}:{line}: is not a valid {kind}: {mismatch}") from None
     claim = claim_rules.ClaimContext(f"{kind} {title}", devices, kind == _TEMPLATE)
     return msgspec.structs.replace(item, claim=claim, devices=(*path, *below))
-
-
-def _read_pod(tree: dict[str, Any]) -> views.Pod:
-    """Return a pod with the values of its containers as text; one without a list of containers as it is."""
-    return next((read.pod for read in workloads.read_templates(tree)), None) or msgspec.convert(tree, views.Pod)
 
 
 def _list_key_warnings(tree: dict[str, Any], pods: Iterable[_CreatedPod]) -> Iterator[tuple[Path, reason.Reason]]:
@@ -193,7 +188,6 @@ def check(
         for item in manifest.objects:
             _check_templates(manifest, item, policy, namespace_labels.get(item.namespace), report)
         _check_claims(manifest, report)
-        _check_unquoted(manifest, report)
         _check_keys(manifest, report)
         _check_repeated(manifest, report)
     return report
@@ -207,19 +201,6 @@ def _check_claims(manifest: Manifest, report: Report) -> None:
                 report.add(manifest.file, line, finding, item.claim.title)
             report.checked += 1
             report.templates += 1
-
-
-def _check_unquoted(manifest: Manifest, report: Report) -> None:
-    """Report each variable with a number or boolean as value. Lint reads it as text."""
-    document = manifest.document
-    templates = [template for item in manifest.objects for template in item.templates]
-    for name, value in workloads.find_unquoted(document.tree, templates):
-        message = (
-            f"{name}: the value {document.get_source_text(value)} is not text, so the API server rejects the pod; put "
-            "it in quotes"
-        )
-        finding = manifest_rules.describe_rejected.build_finding(message, name)
-        report.add(manifest.file, document.find_line(value), finding)
 
 
 def _check_keys(manifest: Manifest, report: Report) -> None:

@@ -4,8 +4,8 @@ A template is recognized by its form: a `spec` with `containers`, or that of a c
 kinds without a row in `railwright.fabric.workloads` are read as well.
 """
 
-import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,10 +14,20 @@ from railwright.fabric import names, views
 from railwright.fabric.workloads import frameworks, grove, registry
 
 Path = tuple[str | int, ...]
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")  # of a path in msgspec's errors
 _SPECS = "ReplicaSpecs"  # suffix of mpiReplicaSpecs, pytorchReplicaSpecs and those of unknown kinds
 _CLIQUE = grove.POD_SPEC
 _CONTAINERS = {row.kind: row for framework in registry.FRAMEWORKS for row in framework.containers}
 _NAME_FIELDS = tuple(dict.fromkeys(["name", *(path.name_field for kind in registry.KINDS for path in kind.templates)]))
+
+
+class WrongTypeError(ValueError):
+    """Raised for a pod template with a value of a wrong type. `path` is its place in the document."""
+
+    def __init__(self, error: msgspec.ValidationError, template: Path) -> None:
+        super().__init__(str(error))
+        steps = _STEP.findall(str(error).rpartition("`$")[2])
+        self.path = (*template, *(key or int(index) for key, index in steps))
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -46,7 +56,7 @@ def list_objects(tree: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, A
 
 
 def read_templates(tree: Mapping[str, Any], path: Path = ()) -> tuple[Template, ...]:
-    """Return the templates of an object at `path` of its document. Raises msgspec.ValidationError for a wrong type."""
+    """Return the templates of an object at `path` of its document. Raises WrongTypeError."""
     row = _CONTAINERS.get(tree["kind"])
     container = () if row is None else _read_container(row, tree, path)
     return (*container, *_find_templates(tree, path, ()))
@@ -71,7 +81,7 @@ def _find_templates(node: Any, path: Path, above: tuple[Any, ...]) -> Iterator[T
 def _build_template(
     metadata: Any, spec: tuple[str, ...], node: Mapping[str, Any], path: Path, above: Sequence[Any]
 ) -> Template:
-    pod = _build_pod(metadata, frameworks.get_mapping(node, *spec), above)
+    pod = _build_pod(metadata, frameworks.get_mapping(node, *spec), path, above)
     return Template(_find_part(path, above), path, (*path, *spec, "containers"), pod)
 
 
@@ -80,11 +90,11 @@ def _read_container(row: frameworks.ContainerRule, root: Mapping[str, Any], path
     container = frameworks.get_mapping(root, "spec").get(row.field)
     if isinstance(container, dict):
         container = {**container, "name": row.name, "resources": container.get(row.resources_field)}
-        pod = _build_pod(None, {"containers": [container]}, (root,))
-        yield Template(row.field, (*path, "spec", row.field), None, pod)
+        place = (*path, "spec", row.field)
+        yield Template(row.field, place, None, _build_pod(None, {"containers": [container]}, place, (root,)))
 
 
-def _build_pod(metadata: Any, spec: Mapping[str, Any], above: Sequence[Any]) -> views.Pod:
+def _build_pod(metadata: Any, spec: Mapping[str, Any], path: Path, above: Sequence[Any]) -> views.Pod:
     """Return the template as a pod, with the opt-in label of its closest parent (docs/interface.md 1.2)."""
     own = dict(metadata) if isinstance(metadata, dict) else {}
     label = next(
@@ -92,44 +102,10 @@ def _build_pod(metadata: Any, spec: Mapping[str, Any], above: Sequence[Any]) -> 
     )
     if label is not None:
         own["labels"] = {names.FABRIC: label, **_get_labels({"metadata": own})}
-    tree = {
-        "metadata": own,
-        "spec": {**spec, "containers": [_convert_values(container) for container in spec["containers"]]},
-    }
-    return msgspec.convert(tree, views.Pod)
-
-
-def _convert_values(container: Any) -> Any:
-    """Return a container with numbers and booleans of env, command and args as text, as their author meant them."""
-    if not isinstance(container, dict):
-        return container
-    changed = dict(container)
-    for key in ("command", "args"):
-        if isinstance(changed.get(key), list):
-            changed[key] = [_format_value(word) for word in changed[key]]
-    if isinstance(changed.get("env"), list):
-        changed["env"] = [
-            {**entry, "value": _format_value(entry["value"])} if isinstance(entry, dict) and "value" in entry else entry
-            for entry in changed["env"]
-        ]
-    return changed
-
-
-def _format_value(value: Any) -> Any:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
-
-
-def find_unquoted(tree: Any, templates: Iterable[Template]) -> Iterator[tuple[str, Path]]:
-    """Yield name and path of each value of env in templates of a document that is a number or boolean, not text."""
-    for template in templates:
-        for index in range(len(template.pod.spec.containers)):
-            container = template.container(index)
-            entries = functools.reduce(lambda node, step: node[step], container, tree).get("env")
-            for at, entry in enumerate(entries if isinstance(entries, list) else ()):
-                if isinstance(entry, dict) and isinstance(entry.get("value"), bool | int | float):
-                    yield str(entry.get("name")), (*container, "env", at, "value")
+    try:
+        return msgspec.convert({"metadata": own, "spec": spec}, views.Pod)
+    except msgspec.ValidationError as error:
+        raise WrongTypeError(error, path) from None
 
 
 def _find_part(path: Path, above: Sequence[Any]) -> str:
