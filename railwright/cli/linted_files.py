@@ -17,6 +17,7 @@ from railwright.cli import object_files, output
 from railwright.cli.explanation import templates as pod_templates
 from railwright.cluster import documents
 from railwright.fabric import admission, intent, names, views
+from railwright.fabric.claims import objects
 from railwright.fabric.injection import facts, keys, plan
 from railwright.fabric.lint import engine, rank_contexts, rule_types
 from railwright.fabric.lint.rules import claims as claim_rules
@@ -122,8 +123,8 @@ def _contains_object(root: documents.Node) -> bool:
 
 def _read_manifest(file: str, document: documents.Document, namespace: str) -> Manifest:
     tree = documents.remove_nulls(document.tree, names.FABRIC)
-    objects = tuple(_read_object(file, document, path, item, namespace) for path, item in workloads.list_objects(tree))
-    return Manifest(file, document, objects)
+    items = [_read_object(file, document, path, item, namespace) for path, item in workloads.list_objects(tree)]
+    return Manifest(file, document, tuple(items))
 
 
 def _read_object(
@@ -133,31 +134,33 @@ def _read_object(
 
     Raises UnreadableError for an invalid pod template or claim.
     """
-    metadata = frameworks.get_mapping(tree, "metadata")
-    namespace = str(metadata.get("namespace") or default_namespace)
+    namespace = str(frameworks.get_mapping(tree, "metadata").get("namespace") or default_namespace)
     try:
-        item = Object(path, tree, namespace, workloads.read_templates(tree, path))
+        templates = workloads.read_templates(tree, path)
+        claim, devices = _read_claim(tree, path)
     except workloads.WrongTypeError as error:
         mismatch = object_files.describe_mismatch(error)
         place = f"{file}:{document.find_line(error.path)}"
         raise output.UnreadableError(f"{place}: is not a valid Kubernetes manifest: {mismatch}") from None
+    item = Object(path, tree, namespace, templates, claim=claim, devices=devices)
     with contextlib.suppress(output.UnreadableError, msgspec.ValidationError):
         pods = tuple((one, msgspec.convert(one.pod, views.Pod)) for one in pod_templates.expand(tree, namespace) or ())
         note = "" if pods else pod_templates.locate_label(tree)
         item = msgspec.structs.replace(item, pods=pods, warnings=tuple(_list_key_warnings(tree, pods)), note=note)
+    return item
+
+
+def _read_claim(tree: dict[str, Any], path: Path) -> tuple[claim_rules.ClaimContext | None, Path]:
+    """Return a claim or template of claims, with the path of its devices; None for another object."""
     kind = tree["kind"]
     if str(tree.get("apiVersion")).partition("/")[0] != _GROUP or kind not in claim_rules.KINDS:
-        return item
+        return None, ()
     below = ("spec", "spec", "devices") if kind == _TEMPLATE else ("spec", "devices")
-    title = "/".join(str(metadata[key]) for key in ("namespace", "name") if metadata.get(key))
     try:
-        devices = claim_rules.read_devices(frameworks.get_mapping(tree, *below))
+        devices = msgspec.convert(frameworks.get_mapping(tree, *below), objects.DeviceClaim)
     except msgspec.ValidationError as error:
-        line = document.find_line((*path, *below))
-        mismatch = object_files.describe_mismatch(error)
-        raise output.UnreadableError(f"{file}:{line}: is not a valid {kind}: {mismatch}") from None
-    claim = claim_rules.ClaimContext(f"{kind} {title}", devices, kind == _TEMPLATE)
-    return msgspec.structs.replace(item, claim=claim, devices=(*path, *below))
+        raise workloads.WrongTypeError(error, (*path, *below)) from None
+    return claim_rules.ClaimContext(devices, kind == _TEMPLATE), (*path, *below)
 
 
 def _list_key_warnings(tree: dict[str, Any], pods: Iterable[_CreatedPod]) -> Iterator[tuple[Path, reason.Reason]]:
@@ -198,7 +201,7 @@ def _check_claims(manifest: Manifest, report: Report) -> None:
         if item.claim is not None:
             for finding, place in claim_rules.check(item.claim):
                 line = manifest.document.find_line((*item.devices, *place))
-                report.add(manifest.file, line, finding, item.claim.title)
+                report.add(manifest.file, line, finding, item.title)
             report.checked += 1
             report.templates += 1
 

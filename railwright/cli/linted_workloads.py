@@ -22,12 +22,12 @@ _NAME_FIELDS = tuple(dict.fromkeys(["name", *(path.name_field for kind in regist
 
 
 class WrongTypeError(ValueError):
-    """Raised for a pod template with a value of a wrong type. `path` is its place in the document."""
+    """Raised for a pod template or claim with a value of a wrong type. `path` is its place in the document."""
 
-    def __init__(self, error: msgspec.ValidationError, template: Path) -> None:
+    def __init__(self, error: msgspec.ValidationError, place: Path) -> None:
         super().__init__(str(error))
         steps = _STEP.findall(str(error).rpartition("`$")[2])
-        self.path = (*template, *(key or int(index) for key, index in steps))
+        self.path = (*place, *(key or int(index) for key, index in steps))
 
 
 class Template(msgspec.Struct, frozen=True):

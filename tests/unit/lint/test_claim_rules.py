@@ -1,13 +1,15 @@
 """Rules about claims that users wrote, by their examples in tests/data/lint/examples/claims.yaml."""
 
+import msgspec
 import pytest
 
 from documentation import rules as pages
+from railwright.fabric.claims import objects
 from railwright.fabric.lint.rules import claims
 
 
 def check(rule, example):
-    return list(rule.check(claims.ClaimContext("", claims.read_devices(example["devices"]))))
+    return list(rule.check(claims.ClaimContext(msgspec.convert(example["devices"], objects.DeviceClaim))))
 
 
 @pytest.mark.parametrize("rule", claims.RULES, ids=lambda rule: rule.code)
@@ -29,7 +31,7 @@ def find_claim_codes(selector, constraint, **kind):
     devices = {"requests": [accelerators, {"name": "nic", "exactly": nic}]}
     if constraint:
         devices["constraints"] = [{"requests": ["a", "nic"], "matchAttribute": constraint}]
-    claim = claims.ClaimContext("a", claims.read_devices(devices))
+    claim = claims.ClaimContext(msgspec.convert(devices, objects.DeviceClaim))
     return [finding.code for finding, _ in claims.check(claim)]
 
 

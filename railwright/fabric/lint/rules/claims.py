@@ -3,8 +3,7 @@
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import msgspec
 
@@ -31,7 +30,6 @@ Path = tuple[str | int, ...]
 class ClaimContext(msgspec.Struct, frozen=True):
     """A claim, or a template of claims."""
 
-    title: str  # "ResourceClaimTemplate prod/rdma"
     devices: objects.DeviceClaim
     is_template: bool = True
 
@@ -50,11 +48,6 @@ def is_nic(kind: objects.ExactDeviceRequest) -> bool:
     return kind.device_class_name in _NIC_CLASSES or any(
         f'attributes["{name}"]' in text or f'driver == "{name}"' in text for name in _NIC_DRIVERS
     )
-
-
-def read_devices(tree: Mapping[str, Any]) -> objects.DeviceClaim:
-    """Return `devices` of a spec. Raises msgspec.ValidationError."""
-    return msgspec.convert(tree, objects.DeviceClaim)
 
 
 def list_references(expression: str) -> tuple[str, ...]:
