@@ -5,13 +5,11 @@ valid content in force. `snapshots` and `policies` parse the content.
 """
 
 import asyncio
-import errno
 import functools
 import logging
 import math
 import os
 import pathlib
-import stat
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -48,7 +46,9 @@ class WatchedFile:
     def _poll(self) -> None:
         content, problem = "", ""
         try:
-            stamp = _read_stamp(self.path)
+            status = self.path.stat()
+            # changes if the file is written, renamed, or its symbolic link replaced
+            stamp = status.st_ino, status.st_mtime_ns, status.st_size
             if stamp == self._stamp:
                 return
             self._stamp = stamp
@@ -66,14 +66,6 @@ class WatchedFile:
         self._problem = problem
         if not problem:
             self.synced.set()
-
-
-def _read_stamp(path: pathlib.Path) -> tuple[int, ...]:
-    """Return values that change if the file is written, renamed or its symbolic link replaced. Raises OSError."""
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "it is not a regular file")  # a pipe would block forever
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def watch_policy(path: str | os.PathLike[str], store: policies.PolicyStore) -> WatchedFile:
