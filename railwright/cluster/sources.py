@@ -105,7 +105,6 @@ def watch_snapshot(path: str | os.PathLike[str], sinks: Mapping[str, sinks.Sink[
 Task = Callable[[], Coroutine[Any, Any, None]]
 # kinds without which no decision is possible
 _NEEDED = (resources.NODES.name, resources.WAITING_PODS.name, resources.POLICY.name)
-_SILENT_SECONDS = 150.0  # an idle watch gets a bookmark each minute; more than two are missing
 
 
 class Sources:
@@ -135,7 +134,8 @@ class Sources:
         optional = {spec.kind.name for spec in self._specs if spec.grant and self.is_denied(spec.kind)}
         if unread := [name for name in self._list_unread() if name not in optional]:
             return f"not read yet: {', '.join(unread)}"
-        late = self._list_late(stale_after)
+        ages = {name: source.get_age_seconds() for name, source in self._reflectors.items()}
+        late = [f"{name} {age:.0f} s" for name, age in ages.items() if age > stale_after]
         return f"no contact for too long: {', '.join(late)}" if late else ""
 
     def _list_unread(self) -> list[str]:
@@ -148,10 +148,6 @@ class Sources:
     def is_denied(self, kind: resources.Kind) -> bool:
         """True if the policy in force needs a kind that this account was denied and has not read since."""
         return kind.name in self._reflectors and self._reflectors[kind.name].is_denied
-
-    def _list_late(self, stale_after: float) -> list[str]:
-        ages = {name: source.get_age_seconds() for name, source in self._reflectors.items()}
-        return [f"{name} {age:.0f} s" for name, age in ages.items() if age > stale_after]
 
     def find_outage(self) -> str:
         """Return why nodes, pods or the policy cannot be watched; "" if they can, or without an API server."""
@@ -173,10 +169,7 @@ class Sources:
         unread = [name for name in self._list_unread() if not any(name in kinds for kinds in failures.values())]
         if unread:  # the policy may be among them
             return (f"Not read yet: {', '.join(unread)}.", *missing)
-        late = self._list_late(_SILENT_SECONDS)
-        return tuple(
-            filter(None, (self.find_policy_problem(), *missing, f"No contact for: {', '.join(late)}." if late else ""))
-        )
+        return tuple(filter(None, (self.find_policy_problem(), *missing)))
 
     def read_metrics(self) -> dict[str, Any]:
         """Return the values of metrics, by their parameters in `railwright.serving.metrics`."""
