@@ -133,22 +133,24 @@ def _lint(
     return tuple(warnings.values())
 
 
-def _list_trusted_variables(injected: injection.Injection, use: rank_contexts.FabricUse) -> set[tuple[str, str | None]]:
+def _list_trusted_variables(
+    injected: injection.Injection, use: rank_contexts.FabricUse
+) -> Collection[tuple[str, str | None]]:
     """Return the names and values of a plan's variables; none if lint may report one of them.
 
     A pod may lack any interface except eth0. It may lack exclusive devices, if its author requests fewer. A variable
     in the policy's `env` may contradict a derived value.
     """
-    fabric, settings = use.fabric, {setting.name: setting.value for setting in injected.settings}
+    fabric = use.fabric
     if fabric is None:
-        return set()
+        return ()
     is_certain = fabric.primary_interface == network_selection.CRI_INTERFACE or injected.pod.spec.host_network
     is_exclusive = rule_types.are_exclusive(fabric.transport, use.resources)
-    may_lack_devices = is_exclusive and not settings.keys().isdisjoint(device_lists.DEVICE_LISTS)
+    may_lack_devices = is_exclusive and any(name in device_lists.DEVICE_LISTS for name, _ in injected.planned)
     is_contradicted = any(fabric.env.get(name, harmless) != harmless for name, harmless in _SWITCHES.items())
     if not is_certain or may_lack_devices or is_contradicted:
-        return set()
-    return set(settings.items())
+        return ()
+    return injected.planned
 
 
 def _measure(pod: views.Pod, networks: Sequence[object]) -> int:

@@ -88,10 +88,10 @@ def read_amount(container: views.Container, resource: str) -> int:
     resources = container.resources
     if resources is None:
         return 0
-    kinds = (resources.requests_or_none, resources.limits_or_none)
-    amounts = [kind[resource] for kind in kinds if kind and resource in kind]
+    requested, limit = resources.requests.get(resource, "0"), resources.limits.get(resource, "0")
     try:
-        return max([0, *map(quantity.parse_units, dict.fromkeys(amounts))])
+        amount = quantity.parse_units(requested)
+        return max(0, amount, amount if limit == requested else quantity.parse_units(limit))
     except quantity.InvalidQuantityError as error:
         raise reason.RefusedError("quantity", f"container {container.name}: resource {resource}: {error}") from None
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import intent, names, text, views
+from railwright.fabric import device_names, intent, names, text, views
 from railwright.fabric.injection import accelerators, facts
 from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import compiled
@@ -64,6 +64,7 @@ class InjectionContext(msgspec.Struct, frozen=True):
     mentioned: Collection[str]  # resources that app containers mention
     selected: RailSelection
     rails: tuple[compiled.ResolvedRail, ...]  # of `selected`
+    devices: device_names.Devices | None  # of the rails, by the policy; None if it leaves them open
     options: UserOptions
 
     @property
@@ -98,6 +99,7 @@ def build(
         mentioned=mentioned,
         selected=selected,
         rails=selected.rails,
+        devices=device_names.find_devices(pod, document, selected.policy_rails),
         options=options,
     )
 
@@ -120,7 +122,15 @@ def find_role(pod: views.Pod, *, accelerated: bool, is_for_cpus: bool = False) -
 # --- rails ----------------------------------------------------------------------------------------------------
 
 
-def build_selection(rails: Collection[compiled.ResolvedRail], fabric: compiled.CompiledFabric) -> RailSelection:
+def compile_selections(document: policies.PolicyDocument) -> Mapping[str, RailSelection]:
+    """Return the selection of all rails of each fabric, as far as the policy names their resources."""
+    return {
+        name: _build_selection(fabric.rails.values(), fabric.fabric)
+        for name, fabric in compiled.compile_policy(document).fabrics.items()
+    }
+
+
+def _build_selection(rails: Collection[compiled.ResolvedRail], fabric: policies.Fabric) -> RailSelection:
     """Return the selection of these rails of a fabric, in its order."""
     resources = [rail.resource for rail in rails if rail.resource is not None]
     requested = Counter([rail.resource for rail in rails if rail.resource is not None and rail.claim is None])
@@ -129,7 +139,7 @@ def build_selection(rails: Collection[compiled.ResolvedRail], fabric: compiled.C
         policy_rails=tuple([rail.rail for rail in rails]),
         names=tuple([rail.rail.name for rail in rails]),
         resources=frozenset(resources),
-        device_counts={name: fabric.fabric.count_devices(count) for name, count in requested.items()},
+        device_counts={name: fabric.count_devices(count) for name, count in requested.items()},
         attachments=tuple(
             [network_selection.Selection(*rail.network, rail.rail.interface or "") for rail in rails if rail.network]
         ),
@@ -140,18 +150,19 @@ def _select_rails(
     pod: views.Pod, policy: policies.Policy, name: str, cluster: facts.ClusterFacts, mentioned: Collection[str]
 ) -> RailSelection:
     """Return the pod's rails in the fabric's order. Raises RefusedError."""
-    compiled_fabric = policy.compile_once(compiled.compile_policy).fabrics[name]
-    fabric = compiled_fabric.fabric
+    fabric, every = policy.document.fabrics[name], policy.compile_once(compile_selections)[name]
     if fabric.transport is policies.Transport.TCP:
         return _NO_RAILS
     annotation = pod.metadata.annotations.get(names.RAILS)
-    every = compiled_fabric.rails
-    try:
-        selected = every if annotation is None else intent.parse_rails(annotation, [*every])
-    except intent.InvalidRailsError as error:
-        value = f" {text.quote(annotation or '')}:" if (annotation or "").strip() else ""
-        raise reason.RefusedError("annotation", f"annotation {names.RAILS}{value} {error}") from None
-    rails = [every[rail].with_resource(cluster.networks) for rail in selected]
+    selected = every.rails
+    if annotation is not None:
+        try:
+            chosen = intent.parse_rails(annotation, every.names)
+        except intent.InvalidRailsError as error:
+            value = f" {text.quote(annotation)}:" if annotation.strip() else ""
+            raise reason.RefusedError("annotation", f"annotation {names.RAILS}{value} {error}") from None
+        selected = tuple([rail for rail in selected if rail.rail.name in chosen])
+    rails = [rail.with_resource(cluster.networks) for rail in selected]
     if annotation is None and (gpus := _count_gpus_of_node(pod, fabric, rails, policy.document, cluster)):
         rails = rails[: _count_proportional(pod, gpus, len(rails), policy.document)]
     rails = [
@@ -159,7 +170,7 @@ def _select_rails(
         for rail in rails
         if rail.resource is None or rail.resource not in mentioned or not is_opted_out(pod, rail.resource)
     ]
-    return build_selection(rails, compiled_fabric)
+    return every if tuple(rails) == every.rails else _build_selection(rails, fabric)
 
 
 def is_number_only(pod: views.Pod, fabric: policies.Fabric) -> bool:

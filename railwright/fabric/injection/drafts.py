@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from railwright.fabric import names, quantity, text, views
+from railwright.fabric.injection import rank_settings
 from railwright.fabric.multus import network_selection
-from railwright.fabric.nccl import derive
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import VariableCode
 from railwright.fabric.workloads import frameworks
@@ -95,7 +95,7 @@ class Draft:
         self.entries: dict[str, VariableCode | None] = {}  # the code is the reason of a variable
         self.warnings: dict[reasons.Reason, None] = {}
         self.user_values: dict[str, tuple[str, ...]] = {}  # container -> variables that keep the user's own value
-        self.rank_settings: tuple[derive.Variable, ...] = ()  # what the policy says of the ranks' environment
+        self.settings = rank_settings.Settings()  # what the policy says of the ranks' environment
         self.skipped: dict[str, reasons.Reason] = {}  # mutator or entry -> reason for leaving it out
         self._created: set[str] = set()
         self.spec = Part(self, "/spec", self.written.spec)
@@ -196,13 +196,13 @@ class Part:
     def append_all(self, name: str, rows: Sequence[tuple[Mapping[str, Any], str]]) -> None:
         """Append elements to a list, each with its reason. The containers of the pod are copied once."""
         row, path = _LISTS[name], f"{self._path}/{name}"
-        elements = [*(getattr(self._view, row.field) or ())]
+        operations = self._draft.create(path, getattr(self._written, row.field), [])  # of the first element
         for element, entry in rows:
-            operations = self._draft.create(path, getattr(self._written, row.field), [])
             operations.append(_add(f"{path}/-", element))
-            elements.append(msgspec.convert(element, row.view))
             self._draft.changes.append(Change(entry, operations))
-        self._set(**{row.field: elements})
+            operations = []
+        added = [msgspec.convert(element, row.view) for element, _ in rows]
+        self._set(**{row.field: [*(getattr(self._view, row.field) or ()), *added]})
 
     def put_first(self, name: str, element: Mapping[str, Any], entry: str) -> None:
         """Insert an element at the start of a list. Call it after all edits by position."""
@@ -250,23 +250,24 @@ class Part:
     def request(self, rows: Sequence[tuple[str, int | str, str]]) -> None:
         """Set request and limit of each resource to its amount. Equal amounts keep their spelling."""
         current, path = self._view.resources or _NO_RESOURCES, f"{self._path}/resources"
-        amounts = {"limits": current.limits_or_none, "requests": current.requests_or_none}
+        changed: dict[str, dict[str, views.RawQuantity]] = {}
         for resource, amount, entry in rows:
-            operations, key = [], frameworks.escape(resource)
-            for kind, present in amounts.items():
+            operations: list[Operation] = []
+            key = frameworks.escape(resource)
+            for kind, present in (("limits", current.limits_or_none), ("requests", current.requests_or_none)):
                 if present and (existing := present.get(resource)) is not None and _equals(existing, amount):
                     continue
-                operations += self._draft.create(path, self._written.resources, {})
-                operations += self._draft.create(f"{path}/{kind}", present, {})
+                if kind not in changed:
+                    operations += self._draft.create(path, self._written.resources, {})
+                    operations += self._draft.create(f"{path}/{kind}", present, {})
+                    changed[kind] = {**(present or {})}
                 operations.append(_add(f"{path}/{kind}/{key}", str(amount)))
-                amounts[kind] = {**(present or {}), resource: str(amount)}
+                changed[kind][resource] = str(amount)
             if operations:
                 self._draft.changes.append(Change(entry, operations))
-        resources = msgspec.structs.replace(
-            current, limits_or_none=amounts["limits"], requests_or_none=amounts["requests"]
-        )
-        if resources != current:
-            self._set(resources=resources)
+        if changed:
+            fields = {f"{kind}_or_none": amounts for kind, amounts in changed.items()}
+            self._set(resources=msgspec.structs.replace(current, **fields))
 
     def remove_request(self, resource: str, entry: str) -> None:
         """Remove request and limit of a resource."""

@@ -6,17 +6,15 @@ container's environment, by the file /etc/nccl.conf, or both. The init container
 volume: kubelet reads them into the environment, or the libraries read them (docs/interface.md 3.3).
 """
 
-import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from railwright.fabric import device_names, names, text, views
-from railwright.fabric.injection import claim_requests, context, drafts, init_containers, mounts
+from railwright.fabric import names, text, views
+from railwright.fabric.injection import claim_requests, context, drafts, init_containers, mounts, rank_settings
 from railwright.fabric.multus import network_selection
 from railwright.fabric.nccl import conf, derive, libraries
-from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode, VariableCode
@@ -35,79 +33,11 @@ _REPLACED = reasons.Reason(
 
 _EntriesByName = Mapping[str, tuple[int, views.EnvVar]]
 
-# --- the variables of each fabric ---------------------------------------------------------------------------
-# Literals of the policy take precedence over derived values (docs/interface.md 2.3).
-
-# Literals that name an interface or addresses in the network namespace that the policy describes: the pod's own, or the
-# node's. Another may have neither.
-_OWN_NETWORK = frozenset(
-    {
-        "NCCL_SOCKET_IFNAME",
-        "GLOO_SOCKET_IFNAME",
-        "TP_SOCKET_IFNAME",
-        "NCCL_IB_ADDR_RANGE",
-        "NVSHMEM_IB_ADDR_RANGE",
-    }
-)
-
-
-class Settings(msgspec.Struct, frozen=True):
-    """The variables of a rank: all of them, and those that can be set in a file."""
-
-    all: tuple[derive.Variable, ...]
-    file_vars: tuple[derive.Variable, ...]
-    optional_library_vars: tuple[derive.Variable, ...]  # for containers that use the library; no file can carry them
-
-
-GetSettings = Callable[[str, device_names.Devices | None, bool, bool], Settings]
-
-
-def compile_settings(document: policies.PolicyDocument) -> GetSettings:
-    """Return the function from a fabric's name, devices, `is_foreign` and `has_interface` of a rank to its settings."""
-
-    @functools.lru_cache(maxsize=256)  # a policy has few fabrics, but a pod may have any of the rails
-    def get(name: str, devices: device_names.Devices | None, is_foreign: bool, has_interface: bool) -> Settings:  # noqa: FBT001 - keys of the cache
-        return _build_settings(derive.Case(document.fabrics[name], devices, is_foreign, has_interface))
-
-    return get
-
-
-def _build_settings(case: derive.Case) -> Settings:
-    """Return the settings of a rank. A literal of a library means that all ranks use it."""
-    env = case.fabric.env
-    used_libraries, literals = libraries.detect(env), _list_literals(case.fabric)
-    available = [
-        variable
-        for variable in derive.derive(case, derive.LIBRARY_ROWS)
-        if env.keys().isdisjoint({variable.name, *libraries.CONFLICTING_VARIABLES.get(variable.name, ())})
-    ]
-    always_set = [variable for variable in available if libraries.get_library(variable.name) in used_libraries]
-    variables = (
-        *[literal for literal in literals if not (case.is_foreign and literal.name in _OWN_NETWORK)],
-        *[variable for variable in derive.derive(case) if variable.name not in env],
-        *always_set,
-    )
-    return Settings(
-        all=variables,
-        file_vars=tuple(
-            [
-                variable
-                for variable in variables
-                if conf.can_set(variable.name) and conf.fits(variable.name, variable.value)
-            ]
-        ),
-        optional_library_vars=tuple([variable for variable in available if variable not in always_set]),
-    )
-
-
-def _list_literals(fabric: policies.Fabric) -> list[derive.Variable]:
-    return [derive.Variable(name, value, VariableCode.SET_BY_POLICY) for name, value in fabric.env.items()]
-
 
 class Route(msgspec.Struct, frozen=True):
     """The delivery of each variable of a pod."""
 
-    settings: Settings  # all variables
+    settings: rank_settings.Settings
     by_file: bool = False  # the author wants what a file can carry in nccl.conf alone
     in_file: tuple[derive.Variable, ...] = ()  # in nccl.conf
     mounted: tuple[int, ...] = ()  # containers that get nccl.conf
@@ -132,7 +62,7 @@ def set_variables(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         has_emptied = _remove_emptied(draft, pod, ctx)
         pod = draft.pod
         route = _build_route(draft, pod, ctx, by_env=not has_emptied)
-        draft.rank_settings = route.settings.all
+        draft.settings = route.settings
         for index in ctx.targets:
             _set_in_container(draft, pod, ctx, index, route)
         for setting in route.in_file:
@@ -148,40 +78,41 @@ def set_variables(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
 def _set_in_container(
     draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext, index: int, route: Route
 ) -> None:
-    container, env = pod.spec.containers[index], ctx.fabric.env
-    existing = container.env_by_name
-    every, optional = route.settings.all, route.settings.optional_library_vars
-    if _names_interface_list(container, ctx.fabric):
-        _skip_open_mpi(draft, container, [one for one in every if one.name.startswith(libraries.OPEN_MPI)])
-        every = tuple([one for one in every if not one.name.startswith(libraries.OPEN_MPI)])
-    used = libraries.detect([name for name, (_, entry) in existing.items() if not _is_ours(entry)])
+    container, env, settings = pod.spec.containers[index], ctx.fabric.env, route.settings
+    existing, every, optional = container.env_by_name, settings.all, settings.optional_library_vars
+    if settings.open_mpi and _names_interface_list(container, ctx.fabric):
+        _skip_open_mpi(draft, container, settings.open_mpi)
+        every = tuple([one for one in every if one not in settings.open_mpi])
+    if used := libraries.detect(existing):
+        used = libraries.detect([name for name, (_, entry) in existing.items() if not _is_ours(entry)])
     _, transports = existing.get(libraries.UCX_TRANSPORTS, (0, None))
     ucx_transports = env.get(libraries.UCX_TRANSPORTS) if transports is None else transports.value
     may_use_rdma = ucx_transports is None or libraries.may_use_rdma(ucx_transports)
     if ucx_transports is not None and may_use_rdma:
         used |= {libraries.RDMA_OF_UCX}
-    unusable = frozenset[str]() if may_use_rdma else libraries.UCX_DEVICE_VARIABLES
-    own = {one.name: one for one in (*every, *optional)}
+    unusable = () if may_use_rdma else libraries.UCX_DEVICE_VARIABLES
     wanted = [
         one
-        for one in (*every, *[one for one in optional if libraries.get_library(one.name) in used])
-        if (one.name not in unusable or one.name in env) and not _has_conflict(existing, one, own)
+        for one in (*every, *[one for one in optional if used and libraries.get_library(one.name) in used])
+        if (one.name not in unusable or one.name in env) and not _has_conflict(existing, one, settings.by_name)
     ]
-    own = {one.name: one for one in wanted}
-    found = [
-        one
-        for one in route.found
-        if not {one.name, *libraries.CONFLICTING_VARIABLES.get(one.name, ())} & env.keys()
-        and one.name not in own.keys() | unusable
-        and not _has_conflict(existing, one, own)
-    ]
-    if _env_from_may_set(container, route.settings.all, optional, found):
-        by_file = (*route.settings.file_vars, *[one for one in found if conf.can_set(one.name)])
+    found: Sequence[derive.Variable] = ()
+    if route.found_in_env or (route.found and container.env_from):
+        own = {one.name: one for one in wanted}
+        found = [
+            one
+            for one in route.found
+            if not {one.name, *libraries.CONFLICTING_VARIABLES.get(one.name, ())} & env.keys()
+            and one.name not in {*own, *unusable}
+            and not _has_conflict(existing, one, own)
+        ]
+    if _env_from_may_set(container, settings.all, optional, found):
+        by_file = (*settings.file_vars, *[one for one in found if conf.can_set(one.name)])
         _set_in_env(draft, index, container, wanted, wanted)
         _warn_of_env_from(draft, container, [one for one in (*wanted, *found) if one not in by_file])
     else:
-        read = found if route.found_in_env else _select_files(draft, container, ctx.fabric, route)
-        _set_in_env(draft, index, container, [*wanted, *read], route.settings.file_vars if route.by_file else ())
+        read = found if route.found_in_env else _select_files(draft, container, route)
+        _set_in_env(draft, index, container, [*wanted, *read], settings.file_vars if route.by_file else ())
 
 
 def _set_in_env(
@@ -237,7 +168,8 @@ def _set_launcher_literals(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: con
 
     Unless the author names containers, each may run mpirun. The variables are harmless to a sidecar.
     """
-    settings = [literal for literal in _list_literals(ctx.fabric) if literal.name.startswith(libraries.OPEN_MPI)]
+    literals = rank_settings.list_literals(ctx.fabric)
+    settings = [literal for literal in literals if literal.name.startswith(libraries.OPEN_MPI)]
     is_chosen = names.CONTAINERS in pod.metadata.annotations
     candidates = ctx.targets if is_chosen else range(len(pod.spec.containers))[: context.MAX_TARGETS]
     for index in candidates if settings else ():
@@ -274,12 +206,12 @@ def _skip_open_mpi(draft: drafts.Draft, container: views.Container, settings: It
 def _build_route(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext, *, by_env: bool) -> Route:
     """Choose how the variables of a rank are delivered. Without `by_env`, kubelet reads none into the environment."""
     by_claims = claim_requests.has_claimed_rails(pod, ctx)
-    devices = None if by_claims else device_names.find_devices(pod, ctx.document, ctx.selected.policy_rails)
+    devices = None if by_claims else ctx.devices
     is_foreign = bool(pod.spec.host_network) != ctx.fabric.host_network
     has_interface = _has_primary_interface(draft, pod, ctx)
-    settings = ctx.policy.compile_once(compile_settings)(ctx.fabric_name, devices, is_foreign, has_interface)
-    found_names = derive.list_found(ctx.fabric) if init_containers.finds_rails(pod, ctx) else ()
-    found = tuple([derive.Variable(name, "", VariableCode.FOUND_IN_POD) for name in found_names])
+    get_settings = ctx.policy.compile_once(rank_settings.compile_settings)
+    settings = get_settings(ctx.fabric_name, devices, is_foreign, has_interface)
+    found = settings.found if init_containers.finds_rails(pod, ctx) else ()
     by_file, by_ssh = ctx.options.delivery == "file", workload_roles.is_started_by_ssh(pod)
     found_in_env = bool(found) and by_env and not by_file and ctx.fabric.delivery == "auto"
     found_in_env = found_in_env and _has_file_keys(ctx) and not _has_files(pod, ctx)
@@ -330,8 +262,7 @@ def _has_primary_interface(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: con
     name = ctx.fabric.primary_interface
     if name == network_selection.CRI_INTERFACE or pod.spec.host_network:
         return True
-    fabric = ctx.policy.compile_once(compiled.compile_policy).fabrics[ctx.fabric_name]
-    whole = context.build_selection(fabric.rails.values(), fabric)
+    whole = ctx.policy.compile_once(context.compile_selections)[ctx.fabric_name]
     if name not in list_interfaces(whole.attachments, whole) or name in list_interfaces(pod.attached, ctx.selected):
         return True
     if derive.derives(_INTERFACE, ctx.fabric) and _INTERFACE not in ctx.fabric.env:
@@ -378,7 +309,7 @@ def _remove_emptied(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.In
         emptied = {
             position: entry.name
             for position, entry in enumerate(container.env)
-            if entry.value_from == {} and not entry.value and entry.name in derive.FOUND
+            if entry.value_from is not None and not entry.value_from and not entry.value and entry.name in derive.FOUND
         }
         if emptied:
             has_emptied = True
@@ -396,18 +327,18 @@ def _remove_emptied(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.In
 def _has_files(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
     """True if an earlier admission of the pod chose files. Another webhook's change causes a second admission."""
     containers = [pod.spec.containers[index] for index in ctx.targets]
-    return any((entry.name, entry.value) in _FILE_PATHS for container in containers for entry in container.env)
+    return any(
+        (entry.name, entry.value) in rank_settings.FILE_PATHS for container in containers for entry in container.env
+    )
 
 
-def _select_files(
-    draft: drafts.Draft, container: views.Container, fabric: policies.Fabric, route: Route
-) -> Sequence[derive.Variable]:
+def _select_files(draft: drafts.Draft, container: views.Container, route: Route) -> Sequence[derive.Variable]:
     """Return the variables with the paths of the files, if a container has their volume and the policy sets none."""
     if not route.found:
         return ()
     if not mounts.has_other_mount(container, mounts.FOUND):
-        return [setting for setting in _FILES if setting.name not in fabric.env]
-    if any(setting.name.startswith(_BY_VARIABLE) for setting in route.found):
+        return route.settings.paths
+    if _has_ucx(route):
         why = f"container {container.name} mounts {names.RAILS_PATH} itself, where UCX finds its file"
         fix = "mount that volume at another path"
         draft.skip("found.UCX", reasons.Reason(AdmissionCode.LIBRARY_NOT_REACHED, why, fix))
@@ -419,15 +350,17 @@ def _is_ours(entry: views.EnvVar) -> bool:
     reference = (entry.value_from or {}).get("fileKeyRef")
     if isinstance(reference, dict):
         return reference.get("volumeName") == mounts.RAILS
-    return (entry.name, entry.value) in _FILE_PATHS
+    return (entry.name, entry.value) in rank_settings.FILE_PATHS
 
 
 def _explain_missed(draft: drafts.Draft, route: Route) -> None:
     """Record the libraries that do not read the files of the init container."""
     if route.found_in_env and not route.by_ssh:
         return
-    prefixes = {**_WITHOUT_FILE, **({"UCX": _BY_VARIABLE} if route.by_ssh and not route.at_home else {})}
-    missed = [name for name, prefix in prefixes.items() if any(one.name.startswith(prefix) for one in route.found)]
+    missed = [
+        *route.settings.without_file,
+        *(["UCX"] if route.by_ssh and not route.at_home and _has_ucx(route) else []),
+    ]
     readers = "NCCL reads" if "UCX" in missed else "NCCL and UCX read"
     cause = ", without which ssh starts the ranks" if route.by_ssh else ""
     if missed:
@@ -441,11 +374,9 @@ def _explain_missed(draft: drafts.Draft, route: Route) -> None:
         draft.skip("found", why)
 
 
-# Libraries that read no file, with the prefix of their variables; and that of UCX, which finds its file by a variable.
-_WITHOUT_FILE = {"NVSHMEM": "NVSHMEM_", "Mooncake": "MC_", "UCCL": "UCCL_", "MORI": "MORI_"}
-_BY_VARIABLE = "UCX_"
-_FILE_PATHS = (("NCCL_CONF_FILE", f"{names.RAILS_PATH}/nccl.conf"), ("UCX_CONFIG_DIR", names.RAILS_PATH))
-_FILES = tuple(derive.Variable(name, path, VariableCode.FOUND_IN_POD) for name, path in _FILE_PATHS)
+def _has_ucx(route: Route) -> bool:
+    """True if the init container may find variables of UCX, which finds its file by a variable."""
+    return any(setting.name.startswith("UCX_") for setting in route.found)
 
 
 def _find_conflicting_mount(container: views.Container) -> str | None:
@@ -469,7 +400,7 @@ def _drop_overridden(
     Ranks started by ssh do not inherit the container's environment, so the file would override the user's value.
     """
     container_envs = [pod.spec.containers[index].env_by_name for index in mounted]
-    return tuple([one for one in file_vars if not all(_is_overridden(entries, one) for entries in container_envs)])
+    return tuple([one for one in file_vars if not all([_is_overridden(entries, one) for entries in container_envs])])
 
 
 def _set_file(draft: drafts.Draft, pod: drafts.AppliedPod, text: str) -> None:
@@ -526,7 +457,7 @@ _LIBRARY_SETTING = derive.Variable(LIBRARY_PATH, "", VariableCode.LIBRARY_PATH)
 def extend_library_path(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Add the policy's directories to LD_LIBRARY_PATH of the target containers."""
     directories = ctx.fabric.library_path
-    if directories and ctx.role.rails and "env" not in ctx.options.skip:
+    if ctx.role.rails and "env" not in ctx.options.skip:
         pod = draft.pod
         for index in ctx.targets:
             _extend_in_container(draft, index, pod.spec.containers[index], directories)

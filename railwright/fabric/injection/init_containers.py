@@ -6,7 +6,7 @@ container. It does not change the pod's QoS class, and it is allowed at every po
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from railwright.fabric import device_names, names, quantity, views
@@ -16,9 +16,11 @@ from railwright.fabric.injection import (
     context,
     drafts,
     mounts,
+    rank_settings,
 )
 from railwright.fabric.multus import network_selection
 from railwright.fabric.nccl import derive
+from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
@@ -98,8 +100,7 @@ def list_unstated(pod: views.Pod, ctx: context.InjectionContext) -> tuple[str, .
     if "env" in ctx.options.skip or not ctx.fabric.nccl.derive:
         return ()
     by_claims = claim_requests.has_claimed_rails(pod, ctx)
-    rails = ctx.selected.policy_rails
-    return derive.list_unstated(ctx.fabric, None if by_claims else device_names.find_devices(pod, ctx.document, rails))
+    return derive.list_unstated(ctx.fabric, None if by_claims else ctx.devices)
 
 
 def _is_ours(container: views.Container) -> bool:
@@ -131,7 +132,6 @@ _WAIT_SECONDS = "30"  # a subnet manager sweeps every 10 s (opensm's sweep_inter
 _USER = 65532  # the image's user, set because a pod's own runAsUser would replace it
 _LOCK = "IPC_LOCK"
 _NODE_NAME = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
-_IN_FILES = ("NCCL_", "FI_", "UCX_")  # beginnings of the variables that nccl.conf and ucx.conf have
 # Upper limits in thousandths of resources that the pod itself requests. The program takes 70 ms of CPU and 14 MiB.
 _LIMITS: tuple[tuple[str, int, Callable[[int], str]], ...] = (
     ("cpu", 100, lambda amount: f"{amount}m"),
@@ -145,11 +145,11 @@ def _build_container(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.I
     return {
         "name": names.PREFLIGHT_CONTAINER,
         "image": ctx.fabric.preflight.image or ctx.known.image,
-        "command": [*PROGRAM, *_list_arguments(pod, ctx), *_list_settings(draft.rank_settings)],
+        "command": [*PROGRAM, *_list_arguments(pod, ctx), *draft.settings.arguments],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": _build_resources(pod, ctx),
         "securityContext": _build_security_context(target),
-        "env": [*_list_own_values(target, draft.rank_settings), _NODE_NAME],
+        "env": [*_list_own_values(target, draft.settings), _NODE_NAME],
         "volumeMounts": [*_list_mounts(target), {"name": mounts.RAILS, "mountPath": names.RAILS_PATH}],
     }
 
@@ -193,54 +193,41 @@ def _list_arguments(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> It
 def _list_rails(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Iterator[str]:
     devices: Sequence[str] = ("",) * len(ctx.rails)
     if not claim_requests.has_claimed_rails(pod, ctx):
-        devices = device_names.find_each_device(pod, ctx.document, ctx.selected.policy_rails)
+        devices = ctx.devices or device_names.find_each_device(pod, ctx.document, ctx.selected.policy_rails)
     requests_devices = "devices" not in ctx.options.skip
-    for selected, device, interface in zip(ctx.rails, devices, _list_interfaces(pod, ctx), strict=True):
-        options = (
-            selected.rail.name,
-            f"device={device}" if device else "",
-            f"resource={selected.resource}" if selected.resource and requests_devices else "",
-            f"interface={interface}" if interface else "",
-        )
-        yield from ("--rail", ",".join(filter(None, options)))
+    unassigned: dict[compiled.Network, list[str]] = {}  # interfaces of the attachments
+    for selection, interface in zip(pod.attached, network_selection.name_interfaces(pod.attached), strict=True):
+        unassigned.setdefault(selection.key, []).append(interface)
+    for selected, device in zip(ctx.rails, devices, strict=True):
+        options = [selected.rail.name]
+        if device:
+            options.append(f"device={device}")
+        if selected.resource and requests_devices:
+            options.append(f"resource={selected.resource}")
+        if selected.network is not None and (interfaces := unassigned.get(selected.network)):
+            own = selected.rail.interface
+            options.append(f"interface={interfaces.pop(interfaces.index(own) if own in interfaces else 0)}")
+        yield from ("--rail", ",".join(options))
+    containers = [pod.spec.containers[index] for index in ctx.targets] if len(ctx.targets) > 1 else ()
     requesting = [
-        index
-        for index in ctx.targets
-        if any(accelerators.read_amount(pod.spec.containers[index], name) for name in ctx.selected.resources)
+        container
+        for container in containers
+        if any(accelerators.read_amount(container, name) for name in ctx.selected.resources)
     ]
     if len(requesting) > 1:
         yield "--several-containers"
 
 
-def _list_interfaces(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Iterator[str]:
-    """Yield for each rail the interface that its network attachment names; "" for a rail without an attachment."""
-    unassigned = list(zip(pod.attached, network_selection.name_interfaces(pod.attached), strict=True))
-    for rail in ctx.rails:
-        candidates = [pair for pair in unassigned if pair[0].key == rail.network]
-        same_name = [pair for pair in candidates if pair[1] == rail.rail.interface]
-        pair = next(iter(same_name or candidates), None)
-        if pair is not None:
-            unassigned.remove(pair)
-        yield pair[1] if pair else ""
-
-
-def _list_settings(settings: Iterable[derive.Variable]) -> Iterator[str]:
-    """Yield the policy's variables for the files. kubelet expands `$(NAME)` in a command, and `$$` to `$`."""
-    for setting in settings:
-        if setting.name.startswith(_IN_FILES):
-            yield from ("--set", f"{setting.name}={setting.value}".replace("$", "$$"))
-
-
-def _list_own_values(target: views.Container, settings: Iterable[derive.Variable]) -> Iterator[Mapping[str, str]]:
+def _list_own_values(target: views.Container, settings: rank_settings.Settings) -> Iterator[Mapping[str, str]]:
     """Yield the author's values of variables that the init container finds or writes to files.
 
     A value with `$(` names another variable, which the init container does not have.
     """
-    stated = {setting.name: setting.value for setting in settings}
-    for name in dict.fromkeys([*derive.FOUND, *stated]):
-        _, entry = target.env_by_name.get(name, (0, None))
-        if entry is not None and entry.value and "$(" not in entry.value and entry.value != stated.get(name):
-            yield {"name": name, "value": entry.value}
+    existing, stated = target.env_by_name, {setting.name: setting.value for setting in settings.all}
+    for name in dict.fromkeys([name for name in (*derive.FOUND, *stated) if name in existing]):
+        value = existing[name][1].value
+        if value and "$(" not in value and value != stated.get(name):
+            yield {"name": name, "value": value}
 
 
 # --- resources, mounts and privileges ---------------------------------------------------------------------
@@ -268,8 +255,9 @@ def _list_claims(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> list[
 
 def _count_devices(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Mapping[str, int]:
     """Return the devices of the rails as the target containers request them. Then kubelet reuses the same devices."""
+    targets = [pod.spec.containers[index] for index in ctx.targets]
     amounts = {
-        resource: max(accelerators.read_amount(pod.spec.containers[index], resource) for index in ctx.targets)
+        resource: max([accelerators.read_amount(container, resource) for container in targets])
         for resource in dict.fromkeys([rail.resource for rail in ctx.rails if rail.resource])
     }
     return {resource: amount for resource, amount in amounts.items() if amount}
@@ -277,7 +265,8 @@ def _count_devices(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Map
 
 def _sum_requests(pod: drafts.AppliedPod, resource: str) -> int:
     """Return the sum of a resource over the app containers, in thousandths, or 0 if a quantity is invalid."""
-    amounts = [container.requests.get(resource, 0) for container in pod.spec.containers]
+    resources = [container.resources for container in pod.spec.containers if container.resources is not None]
+    amounts = [one.requests.get(resource, one.limits.get(resource, 0)) for one in resources]
     try:
         return max(0, sum(map(quantity.parse_milli, amounts)))
     except quantity.InvalidQuantityError:

@@ -12,7 +12,6 @@ import msgspec
 
 from railwright.fabric import names, text, views
 from railwright.fabric.injection import context, drafts, facts
-from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
 
@@ -47,7 +46,7 @@ class FabricVolume(msgspec.Struct, frozen=True):
 def mount_volumes(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Add the mounts of the policy. Raises RefusedError."""
     settings = ctx.fabric.mounts
-    if not ctx.role.rails or settings == policies.Mounts():
+    if not ctx.role.rails:
         return
     if "mounts" in ctx.options.skip:
         draft.skip("mounts", context.SKIPPED)

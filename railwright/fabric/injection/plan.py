@@ -28,7 +28,6 @@ from railwright.fabric.injection import (
     pod_fields,
 )
 from railwright.fabric.multus import network_selection
-from railwright.fabric.nccl import derive
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
@@ -49,7 +48,9 @@ class Injection(msgspec.Struct, frozen=True):
     targets: tuple[int, ...]  # indexes of the containers that the fabric is for, also of a pod without rails
     has_rails: bool  # False for a role without rails
     resources: frozenset[str]  # of the rails
-    settings: tuple[derive.Variable, ...] = ()  # what the policy says of the ranks' environment
+    planned: frozenset[tuple[str, str | None]] = (
+        frozenset()
+    )  # names and values of variables that the policy gives ranks
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -78,10 +79,11 @@ Mutator = Callable[[drafts.Draft, context.InjectionContext], None]
 
 
 class Row(NamedTuple):
-    """A mutator, and the word with which annotation `skip` leaves it out; "" if it cannot be left out."""
+    """A mutator, the word of annotation `skip` that leaves it out ("": none does), and the fabrics that it is for."""
 
     skip: str
     mutate: Mutator
+    is_for: Callable[[policies.Fabric], object] = lambda _: True
 
 
 def explain_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
@@ -138,18 +140,20 @@ def _find_likely_rank(draft: drafts.Draft, ctx: context.InjectionContext) -> tup
 
 MUTATORS = (
     Row("", devices.check_capacity),
-    Row("", pod_fields.set_scheduler),
-    Row("", pod_fields.set_host_network),  # networks and variables depend on the host network
-    Row("", claim_requests.name_templates),  # the word `devices` leaves out these devices, too
+    Row("", pod_fields.set_scheduler, lambda fabric: fabric.placement.scheduler_name),
+    # networks and variables depend on the host network
+    Row("", pod_fields.set_host_network, lambda fabric: fabric.host_network),
+    # the word `devices` leaves out these devices, too
+    Row("", claim_requests.name_templates, lambda fabric: fabric.claims),
     Row("networks", attachments.attach),
     Row("devices", devices.request_devices),
-    Row("", devices.request_resources),
+    Row("", devices.request_resources, lambda fabric: fabric.resources),
     Row("", claim_requests.request_call),
-    Row("mounts", mounts.mount_volumes),
-    Row("security", pod_fields.grant),
-    Row("", environment.extend_library_path),
+    Row("mounts", mounts.mount_volumes, lambda fabric: fabric.mounts != policies.Mounts()),
+    Row("security", pod_fields.grant, lambda fabric: fabric.security.capabilities or fabric.security.privileged),
+    Row("", environment.extend_library_path, lambda fabric: fabric.library_path),
     Row("env", environment.set_variables),
-    Row("", environment.source_script),
+    Row("", environment.source_script, lambda fabric: fabric.source_script),
     Row("preflight", init_containers.add_preflight),
     Row("", explain_missing_rails),
 )
@@ -158,18 +162,24 @@ MUTATORS = (
 _COUNTED_PREFIXES = {"mounts.": "mount", "env.": "variable"}  # beginnings of entries that a warning counts
 
 
+def compile_mutators(document: policies.PolicyDocument) -> Mapping[str, tuple[Mutator, ...]]:
+    """Return the mutators of each fabric."""
+    return {
+        name: tuple([row.mutate for row in MUTATORS if row.is_for(fabric)]) for name, fabric in document.fabrics.items()
+    }
+
+
 def plan(
     pod: views.Pod,
     policy: policies.Policy,
     cluster: facts.ClusterFacts,
     display_name: str = "",
-    *,
     written: views.Pod | None = None,
 ) -> Outcome:
     """Return the plan for a pod in any mode. Never raises because of the pod's content.
 
-    `display_name` names the pod in a refusal. If it is empty, the pod's own name is used. `written` is
-    the pod template to which the changes apply, if the pod is that of a template.
+    `display_name` names the pod in a refusal. If it is empty, the pod's own name is used. `written` is the pod template
+    to which the changes apply, if the pod is that of a template.
     """
     fabric = ""
     try:
@@ -181,8 +191,8 @@ def plan(
         options = context.read_options(pod, [row.skip for row in MUTATORS if row.skip])
         ctx = context.build(pod, policy, cluster, name, options)
         draft = drafts.Draft(drafts.read(pod, cluster.namespace), written)
-        for row in MUTATORS:
-            row.mutate(draft, ctx)
+        for mutate in policy.compile_once(compile_mutators)[name]:
+            mutate(draft, ctx)
         _write_record(draft, ctx)
     except reason.RefusedError as error:
         message = f"{display_name or 'Pod ' + format_title(pod, cluster.namespace)}: {error.message}"
@@ -199,7 +209,7 @@ def plan(
         targets=ctx.targets,
         has_rails=ctx.role.rails,
         resources=frozenset([rail.resource for rail in ctx.rails if rail.resource]),
-        settings=draft.rank_settings,
+        planned=draft.settings.planned,
     )
 
 
@@ -299,4 +309,4 @@ def _write_record(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
 
 def _measure(annotations: Mapping[str, str]) -> int:
     """Return the bytes of keys and values in UTF-8, as the API server counts them against MAX_ANNOTATIONS."""
-    return sum([len(part.encode(errors="replace")) for pair in annotations.items() for part in pair])
+    return len("".join([*annotations, *annotations.values()]).encode(errors="replace"))

@@ -14,7 +14,7 @@ _HOST_DNS = "ClusterFirstWithHostNet"  # without it, a pod on the host network d
 
 def set_host_network(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Put a pod on the host network if the fabric is used there. Raises RefusedError if that is forbidden."""
-    if not ctx.fabric.host_network or not ctx.role.rails:
+    if not ctx.role.rails:
         return
     if level := facts.find_level(ctx.known):
         problem = facts.format_problem(ctx.known, level, "hostNetwork")
@@ -36,7 +36,7 @@ def set_host_network(draft: drafts.Draft, ctx: context.InjectionContext) -> None
 def set_scheduler(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Set the fabric's scheduler if the pod has the default scheduler, which the API server writes before admission."""
     name = ctx.fabric.placement.scheduler_name
-    if not name or draft.pod.spec.scheduler_name not in ("", _DEFAULT_SCHEDULER, name):
+    if name is None or draft.pod.spec.scheduler_name not in ("", _DEFAULT_SCHEDULER, name):
         return
     if draft.pod.spec.scheduler_name != name:
         draft.spec.set_field("schedulerName", name, "pod.schedulerName")
@@ -54,7 +54,7 @@ _NO_CAPABILITIES = views.Capabilities()
 def grant(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Add the policy's capabilities and privileged mode to the target containers. Raises RefusedError."""
     settings = ctx.fabric.security
-    if not ctx.role.rails or not (settings.capabilities or settings.privileged):
+    if not ctx.role.rails:
         return
     if "security" in ctx.options.skip:
         draft.skip("security", context.SKIPPED)

@@ -1,8 +1,7 @@
 """Runs the rules on the ranks of a container, and formats the findings as admission warnings."""
 
 import functools
-from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Iterator, Sequence
 
 from railwright.fabric import views
 from railwright.fabric.lint import commands, rule_types
@@ -21,15 +20,15 @@ def _find_readers(variable: str) -> tuple[rule_types.Rule, ...]:
     return tuple(rule for rule in RULES if rule.reads(variable))
 
 
-def may_report(container: views.Container, planned: AbstractSet[tuple[str, str | None]]) -> bool:
+def may_report(container: views.Container, planned: Collection[tuple[str, str | None]]) -> bool:
     """True if some rule may report a variable of a container.
 
     `planned` has the names and values that its plan adds, without values that a rule may report. If a container has no
-    other variables, only a missing variable can be reported.
+    other variables that a rule reads, only a missing variable can be reported.
     """
     settings = [(entry.name, entry.value) for entry in container.env if entry.name.startswith(commands.RELEVANT)]
     return (
-        not set(settings) <= planned
+        any(setting not in planned and _find_readers(setting[0][:_LONGEST_NAME]) for setting in settings)
         or interfaces.SOCKET not in dict(settings)
         or networks.IMAGE_WITH_PLUGIN in container.image
         or commands.has_hint((*(container.command or ()), *(container.args or ())))

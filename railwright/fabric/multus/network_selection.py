@@ -175,6 +175,9 @@ def _find_missing(theirs: Sequence[Selection], ours: tuple[Selection, ...]) -> t
     """
     if not theirs:
         return ours
+    if len({selection.key for selection in ours}) == len(ours):
+        networks = {selection.key for selection in theirs}
+        return tuple([selection for selection in ours if selection.key not in networks])
     # Rails may share a network. Paired by network alone, a user's entry for the interface of the second rail would
     # stand for the first one, and the second would be added with an interface name that is taken.
     unmatched = _subtract(ours, theirs, lambda selection: (selection.key, selection.interface))

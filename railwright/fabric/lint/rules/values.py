@@ -133,7 +133,7 @@ _GRAMMARS: Mapping[str, Callable[[str, RankContext], Iterator[str]]] = {
 }
 
 
-_PREFIXES = ("GLOO_", "NVSHMEM_", "TP_", "UCX_")  # variables of other libraries
+_PREFIXES = ("GLOO_", "NVSHMEM_", "TP_SOCKET_", "UCX_")  # variables of other libraries
 
 
 @rule("N11", Severity.ERROR, settings=lambda name: name.startswith(_PREFIXES) or catalogue.find(name) is not None)
