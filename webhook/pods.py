@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from railwright.fabric import admission, intent, names, text, views
+from railwright.fabric import admission, names, text, views
 from railwright.fabric.injection import drafts, facts, opt_in, plan
 from railwright.fabric.policy import model as policies
 from webhook import response_cache, reviews
@@ -50,7 +50,7 @@ def handle(
         return _complete_answer(cached, request, pod)
     title = f"Pod {plan.format_title(pod, request.namespace)}"
     outcome = admission.plan(pod if entry is None else entry[1], policy, cluster_facts, title)
-    is_enforced = intent.is_enforced(policy.document)
+    is_enforced = policy.document.is_enforced
     if isinstance(outcome, plan.NotOptedIn):
         if not opt_in.awaits_namespace(pod, cluster_facts, policy.document.accelerators):
             return reviews.allow(request, outcome.warnings)
@@ -65,7 +65,8 @@ def handle(
 
 def _complete_answer(answer: reviews.Answer, request: reviews.Request[views.Pod], pod: views.Pod) -> reviews.Answer:
     """Return the answer with the uid of this request. Equal requests share the rest."""
-    events = _build_events(request, pod, [warning.line for warning in answer.warnings])
+    lines = [warning.line for warning in answer.warnings]
+    events = _build_events(request, pod, lines) if lines else ()
     return msgspec.structs.replace(answer, uid=request.uid, dry_run=bool(request.dry_run), events=events)
 
 
@@ -88,7 +89,7 @@ def _warn(outcome: plan.Injection | plan.Refusal) -> reviews.Answer:
     """Return the answer of mode `warn` to any request of an equal pod, with warnings about the omitted changes."""
     fabric, role = outcome.fabric or _UNKNOWN, outcome.role or _UNKNOWN
     response = reviews.Response(
-        warnings=plan.describe_unenforced(outcome), audit={"fabric": fabric, "role": role, "mode": intent.WARN}
+        warnings=plan.describe_unenforced(outcome), audit={"fabric": fabric, "role": role, "mode": policies.WARN}
     )
     if isinstance(outcome, plan.Refusal):
         word = reviews.WOULD_REFUSE
@@ -139,7 +140,7 @@ def _build_events(
 ) -> tuple[reviews.EventRecord, ...]:
     """Return the record for the pod's owner. None without an owner, and on a dry run, which must have no effect."""
     owner = pod.metadata.controller
-    if owner is None or not messages or request.dry_run:
+    if owner is None or request.dry_run:
         return ()
     limited = tuple(text.limit(message, _MAX_EVENT) for message in messages[: reviews.MAX_WARNINGS])
     return (reviews.EventRecord(namespace=request.namespace, owner=owner, rejected=rejected, messages=limited),)

@@ -139,10 +139,24 @@ def build_answer(  # noqa: PLR0913 - what metrics and Events report, by name
     events: tuple[EventRecord, ...] = (),
 ) -> Answer:
     """Return the answer with a response. The outcome and the reason are by default those of the response."""
-    own = (PATCHED if response.operations else ALLOWED) if response.allowed else REFUSED
+    fields: dict[str, Any] = {"allowed": response.allowed}
+    own = ALLOWED
+    if not response.allowed:
+        own = REFUSED
+        fields["status"] = {"code": response.code, "message": response.message}
+        if response.cause:  # a client of the API server gets it as a cause of the Status
+            fields["status"]["details"] = {"causes": [{"reason": response.cause, "message": response.message}]}
+    elif response.operations:
+        own = PATCHED
+        fields["patchType"] = "JSONPatch"
+        fields["patch"] = msgspec.json.encode(response.operations)  # as bytes, which are encoded in base64
+    if response.warnings:
+        fields["warnings"] = limit_warnings(response.warnings)
+    if response.audit:
+        fields["auditAnnotations"] = response.audit
     return Answer(
         uid=request.uid,
-        fields=_encode_fields(response),
+        fields=msgspec.json.encode(fields)[1:-1],
         outcome=outcome or own,
         fabric=fabric,
         role=role,
@@ -185,23 +199,6 @@ def decode(decoder: msgspec.json.Decoder[Review[R]], body: bytes, kind: GroupVer
         title = "/".join(filter(None, msgspec.structs.astuple(request.kind)))
         raise MalformedError(f"request.kind is {_format_value(title)}; this path takes {kind.version} {kind.kind}")
     return request
-
-
-def _encode_fields(response: Response) -> bytes:
-    """Encode the fields of a response without the uid and the outer braces."""
-    fields: dict[str, Any] = {"allowed": response.allowed}
-    if not response.allowed:
-        fields["status"] = {"code": response.code, "message": response.message}
-        if response.cause:  # a client of the API server gets it as a cause of the Status
-            fields["status"]["details"] = {"causes": [{"reason": response.cause, "message": response.message}]}
-    elif response.operations:
-        fields["patchType"] = "JSONPatch"
-        fields["patch"] = msgspec.json.encode(response.operations)  # as bytes, which are encoded in base64
-    if response.warnings:
-        fields["warnings"] = limit_warnings(response.warnings)
-    if response.audit:
-        fields["auditAnnotations"] = response.audit
-    return msgspec.json.encode(fields)[1:-1]
 
 
 def limit_warnings(warnings: Sequence[reasons.Reason]) -> list[str]:

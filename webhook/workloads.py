@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import admission, intent, names, text, views
+from railwright.fabric import admission, names, text, views
 from railwright.fabric.claims import claim_templates
 from railwright.fabric.gang_topology import plan as gang_topology
 from railwright.fabric.injection import drafts, facts, keys, opt_in, template_plan, templates
@@ -185,7 +185,7 @@ def _combine_plans(
             *topology.warnings,
             *_warn_overridden_labels(review),
         ),
-        audit=audit if injections else {"mode": intent.WARN} if is_unenforced else {},
+        audit=audit if injections else {"mode": policies.WARN} if is_unenforced else {},
     )
     outcome = reviews.WOULD_PATCH if is_unenforced and not operations else ""
     return reviews.build_answer(review.request, response, outcome=outcome)

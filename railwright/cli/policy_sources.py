@@ -8,7 +8,7 @@ import msgspec
 from railwright.cli import object_files, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, installed_names, policies, resources, watch_wire
-from railwright.fabric import intent, names, views
+from railwright.fabric import names, views
 from railwright.fabric.policy import model
 
 CONFIG_MAP = f"ConfigMap {installed_names.NAMESPACE}/{installed_names.POLICY}"
@@ -71,7 +71,7 @@ async def find_readable(client: clients.Client) -> model.Policy | None:
 async def is_unenforced(client: clients.Client) -> bool:
     """Return True if the policy is in mode warn; False also if it cannot be read."""
     policy = await find_readable(client)
-    return policy is not None and not intent.is_enforced(policy.document)
+    return policy is not None and not policy.document.is_enforced
 
 
 async def is_disabled(client: clients.Client) -> bool:

@@ -10,8 +10,9 @@ import msgspec
 from railwright.fabric import intent, names, views
 from railwright.fabric.injection import facts, template_plan, templates
 from railwright.fabric.injection import plan as injection
-from railwright.fabric.lint import engine, rank_contexts, rule_types
-from railwright.fabric.lint.rules import device_lists
+from railwright.fabric.lint import commands, engine, rank_contexts, rule_types
+from railwright.fabric.lint.rules import device_lists, interfaces
+from railwright.fabric.lint.rules import networks as network_rules
 from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
@@ -112,7 +113,7 @@ def _lint(
         planned = _list_trusted_variables(injected, use)
         for index in injected.targets:
             container = pod.spec.containers[index]
-            if not engine.may_report(container, planned):
+            if not _may_report(container, planned):
                 continue
             if injected.has_rails:
                 found = engine.check(rank_contexts.build(pod, index, job))
@@ -146,11 +147,28 @@ def _list_trusted_variables(
         return ()
     is_certain = fabric.primary_interface == network_selection.CRI_INTERFACE or injected.pod.spec.host_network
     is_exclusive = rule_types.are_exclusive(fabric.transport, use.resources)
-    may_lack_devices = is_exclusive and any(name in device_lists.DEVICE_LISTS for name, _ in injected.planned)
+    may_lack_devices = is_exclusive and not device_lists.DEVICE_LISTS.isdisjoint(dict(injected.planned))
     is_contradicted = any(fabric.env.get(name, harmless) != harmless for name, harmless in _SWITCHES.items())
     if not is_certain or may_lack_devices or is_contradicted:
         return ()
     return injected.planned
+
+
+def _may_report(container: views.Container, planned: Collection[tuple[str, str | None]]) -> bool:
+    """True if some rule may report a variable of a container.
+
+    `planned` has the names and values that its plan adds, without values that a rule may report. If a container has no
+    other variables that a rule reads, only a missing variable can be reported.
+    """
+    settings = [(entry.name, entry.value) for entry in container.env if entry.name.startswith(commands.RELEVANT)]
+    own = [name[: engine.LONGEST_NAME] for name, value in settings if (name, value) not in planned]
+    words = (*(container.command or ()), *(container.args or ()))
+    return (
+        any(map(engine.find_readers, own))
+        or interfaces.SOCKET not in dict(settings)
+        or network_rules.IMAGE_WITH_PLUGIN in container.image
+        or (bool(words) and commands.has_hint(words))
+    )
 
 
 def _measure(pod: views.Pod, networks: Sequence[object]) -> int:

@@ -44,16 +44,16 @@ def find_possible(
 
     Nodes without a shape count only if the rails have devices without one.
     """
-    default = _list_devices(rails, None)
+    default = list_devices(rails)
     device_sets: dict[Devices | None, None] = {}
     for shape in _find_possible_shapes(pod, document) if document.node_shapes else [None]:
         if shape is not None or default is not None:
-            device_sets[default if shape is None else _list_devices(rails, shape)] = None
+            device_sets[default if shape is None else list_devices(rails, shape)] = None
     known_sets = tuple([devices for devices in device_sets if devices is not None])
     return known_sets if known_sets and len(known_sets) == len(device_sets) else None
 
 
-def _list_devices(rails: Sequence[policies.Rail], shape: policies.NodeShape | None) -> Devices | None:
+def list_devices(rails: Sequence[policies.Rail], shape: policies.NodeShape | None = None) -> Devices | None:
     """Return the devices of the rails on a shape; None if a rail has no device, or without rails."""
     shape_devices = shape.devices if shape else {}
     devices = [shape_devices.get(rail.name, rail.device) for rail in rails]

@@ -22,9 +22,6 @@ _MAX_SHARED = 8192  # characters of a record that is kept for the next pods; a r
 _MAX_DIGEST = 80  # characters: sha256: and 64 digits are 71
 
 
-WARN = "warn"  # mode of a policy and of a fabric
-
-
 class Record(msgspec.Struct, frozen=True):
     """The content of the annotation `injection`, keys in this order (docs/interface.md 5).
 
@@ -94,11 +91,6 @@ def is_opted_in(pod: views.Pod) -> bool:
     return label != names.FABRIC_NONE and bool(label or names.INJECTION in pod.metadata.annotations)
 
 
-def resolve_default(label: str, document: model.PolicyDocument) -> str:
-    """Return the name of the fabric in a label, "" for `default` in a policy without a default fabric."""
-    return label if label != names.FABRIC_DEFAULT else document.default_fabric or ""
-
-
 def find_fabric_name(pod: views.Pod, document: model.PolicyDocument) -> str:
     """Return the fabric's name in a pod's label or record, even if the policy lacks the fabric; "" if there is none.
 
@@ -107,7 +99,7 @@ def find_fabric_name(pod: views.Pod, document: model.PolicyDocument) -> str:
     label = pod.metadata.labels.get(names.FABRIC, "")
     if label == names.FABRIC_NONE:
         return ""
-    return resolve_default(label, document) or read_record(pod).fabric or label
+    return document.resolve_default(label) or read_record(pod).fabric or label
 
 
 def find_fabric(pod: views.Pod, document: model.PolicyDocument) -> tuple[str, model.Fabric | None]:
@@ -117,14 +109,9 @@ def find_fabric(pod: views.Pod, document: model.PolicyDocument) -> tuple[str, mo
     """
     name = find_fabric_name(pod, document)
     fabric = document.fabrics.get(name)
-    if fabric is None or (read_record(pod).rails is None and not is_enforced(document)):
+    if fabric is None or (read_record(pod).rails is None and not document.is_enforced):
         return "", None
     return name, fabric
-
-
-def is_enforced(document: model.PolicyDocument) -> bool:
-    """True unless the policy is in mode `warn`."""
-    return document.mode != WARN
 
 
 # --- the rails --------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from railwright.cli.checking.snapshots import (
     read_selector,
 )
 from railwright.cluster import policies
-from railwright.fabric import intent, names, text
+from railwright.fabric import names, text
 
 GROUP = "admission"
 
@@ -158,7 +158,7 @@ def check_policy(snapshot: Snapshot) -> Assessment:
     if isinstance(result, policies.Rejected):
         validate = f"{rows.EDIT_POLICY}; to validate it first: railwright policy validate FILE"
         return fail("\n".join(map(str, result.errors[:_MAX_ERRORS])), validate)
-    if not intent.is_enforced(result.document):
+    if not result.document.is_enforced:
         return warn("it is in mode warn: opted-in pods are admitted unchanged, with a warning", _ENFORCE)
     fabrics = snapshot.fabrics
     return ok(f"{_CONFIGMAP}, {text.format_count(len(fabrics), 'fabric')}: {text.join_first(fabrics, 5)}")
@@ -188,7 +188,7 @@ def check_admission_policy(snapshot: Snapshot) -> Assessment:
     for binding in snapshot.get_all("admission-bindings"):
         policy_actions = actions.setdefault(str(get_path(binding, "spec", "policyName")), set())
         policy_actions.update(get_list(binding, "spec", "validationActions"))
-    if snapshot.policy and not intent.is_enforced(snapshot.policy):
+    if snapshot.policy and not snapshot.policy.is_enforced:
         if any("Deny" in actions.get(name, ()) for name in own):
             return fail(
                 "the admission policies deny opted-in pods, because mode warn adds no record",

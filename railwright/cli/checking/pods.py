@@ -112,7 +112,7 @@ def check_dry_run(snapshot: Snapshot, dry_run: DryRun) -> Assessment:
 
 
 def _is_enforced(snapshot: Snapshot) -> bool:
-    return snapshot.policy is None or intent.is_enforced(snapshot.policy)
+    return snapshot.policy is None or snapshot.policy.is_enforced
 
 
 _CREATE_AGAIN = "delete the pods so that their controller creates them again: kubectl -n NAMESPACE delete pod NAME"

@@ -30,6 +30,7 @@ class RailSelection(msgspec.Struct, frozen=True):
     resources: frozenset[str] = frozenset()  # of the rails that have one
     device_counts: Mapping[str, int] = {}  # devices to request by resource; those of claims are not requested
     attachments: tuple[network_selection.Selection, ...] = ()  # networks that Multus attaches
+    devices: device_names.Devices | None = None  # of nodes without a shape; None if the policy leaves one open
 
 
 _NO_RAILS = RailSelection()
@@ -99,7 +100,9 @@ def build(
         mentioned=mentioned,
         selected=selected,
         rails=selected.rails,
-        devices=device_names.find_devices(pod, document, selected.policy_rails),
+        devices=device_names.find_devices(pod, document, selected.policy_rails)
+        if document.node_shapes
+        else selected.devices,
         options=options,
     )
 
@@ -143,6 +146,7 @@ def _build_selection(rails: Collection[compiled.ResolvedRail], fabric: policies.
         attachments=tuple(
             [network_selection.Selection(*rail.network, rail.rail.interface or "") for rail in rails if rail.network]
         ),
+        devices=device_names.list_devices([rail.rail for rail in rails]),
     )
 
 
@@ -162,7 +166,7 @@ def _select_rails(
             value = f" {text.quote(annotation)}:" if annotation.strip() else ""
             raise reason.RefusedError("annotation", f"annotation {names.RAILS}{value} {error}") from None
         selected = tuple([rail for rail in selected if rail.rail.name in chosen])
-    rails = [rail.with_resource(cluster.networks) for rail in selected]
+    rails = [rail if rail.resource is not None else rail.with_resource(cluster.networks) for rail in selected]
     if annotation is None and (gpus := _count_gpus_of_node(pod, fabric, rails, policy.document, cluster)):
         rails = rails[: _count_proportional(pod, gpus, len(rails), policy.document)]
     rails = [

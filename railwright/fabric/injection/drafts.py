@@ -144,8 +144,7 @@ class Draft:
 
     def keep(self, container: str, variables: Collection[str]) -> None:
         """Record the variables of a container that keep the user's own value."""
-        if variables:
-            self.user_values[container] = (*self.user_values.get(container, ()), *variables)
+        self.user_values[container] = (*self.user_values.get(container, ()), *variables)
 
     # --- for the verbs ---
 

@@ -83,7 +83,8 @@ def _set_in_container(
     if settings.open_mpi and _names_interface_list(container, ctx.fabric):
         _skip_open_mpi(draft, container, settings.open_mpi)
         every = tuple([one for one in every if one not in settings.open_mpi])
-    if used := libraries.detect(existing):
+    used: frozenset[str] = frozenset()
+    if optional and libraries.detect(existing):
         used = libraries.detect([name for name, (_, entry) in existing.items() if not _is_ours(entry)])
     _, transports = existing.get(libraries.UCX_TRANSPORTS, (0, None))
     ucx_transports = env.get(libraries.UCX_TRANSPORTS) if transports is None else transports.value
@@ -94,7 +95,8 @@ def _set_in_container(
     wanted = [
         one
         for one in (*every, *[one for one in optional if used and libraries.get_library(one.name) in used])
-        if (one.name not in unusable or one.name in env) and not _has_conflict(existing, one, settings.by_name)
+        if (one.name not in unusable or one.name in env)
+        and not (one.name in libraries.CONFLICTING_VARIABLES and _has_conflict(existing, one, settings.by_name))
     ]
     found: Sequence[derive.Variable] = ()
     if route.found_in_env or (route.found and container.env_from):
@@ -106,7 +108,7 @@ def _set_in_container(
             and one.name not in {*own, *unusable}
             and not _has_conflict(existing, one, own)
         ]
-    if _env_from_may_set(container, settings.all, optional, found):
+    if container.env_from and _env_from_may_set(container, settings.all, optional, found):
         by_file = (*settings.file_vars, *[one for one in found if conf.can_set(one.name)])
         _set_in_env(draft, index, container, wanted, wanted)
         _warn_of_env_from(draft, container, [one for one in (*wanted, *found) if one not in by_file])
@@ -142,7 +144,8 @@ def _set_in_env(
         draft.add_entry(entry, variable.code)
     if added:
         draft.container(index).append_all("env", added)
-    draft.keep(container.name, user_values)
+    if user_values:
+        draft.keep(container.name, user_values)
 
 
 def _warn_of_env_from(draft: drafts.Draft, container: views.Container, undelivered: Iterable[derive.Variable]) -> None:
@@ -357,10 +360,9 @@ def _explain_missed(draft: drafts.Draft, route: Route) -> None:
     """Record the libraries that do not read the files of the init container."""
     if route.found_in_env and not route.by_ssh:
         return
-    missed = [
-        *route.settings.without_file,
-        *(["UCX"] if route.by_ssh and not route.at_home and _has_ucx(route) else []),
-    ]
+    missed = [*route.settings.without_file]
+    if route.by_ssh and not route.at_home and _has_ucx(route):
+        missed.append("UCX")
     readers = "NCCL reads" if "UCX" in missed else "NCCL and UCX read"
     cause = ", without which ssh starts the ranks" if route.by_ssh else ""
     if missed:
@@ -400,7 +402,7 @@ def _drop_overridden(
     Ranks started by ssh do not inherit the container's environment, so the file would override the user's value.
     """
     container_envs = [pod.spec.containers[index].env_by_name for index in mounted]
-    return tuple([one for one in file_vars if not all([_is_overridden(entries, one) for entries in container_envs])])
+    return tuple([one for one in file_vars if not all(_is_overridden(entries, one) for entries in container_envs)])
 
 
 def _set_file(draft: drafts.Draft, pod: drafts.AppliedPod, text: str) -> None:

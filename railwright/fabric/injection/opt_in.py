@@ -5,7 +5,7 @@ Also finds pods that opted in and were not injected. The rules are in docs/inter
 
 from collections.abc import Collection, Mapping
 
-from railwright.fabric import intent, names, text, views
+from railwright.fabric import names, text, views
 from railwright.fabric.injection import accelerators, facts
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
@@ -19,7 +19,7 @@ def find_fabric(pod: views.Pod, document: policies.PolicyDocument, cluster: fact
     label = find_label(pod, cluster.namespace_labels, document.accelerators)
     if label is None:
         return None
-    name = intent.resolve_default(label, document)
+    name = document.resolve_default(label)
     if name not in document.fabrics:
         raise _reject_label(label, name, pod, document, cluster.namespace)
     if document.fabrics[name].namespaces:

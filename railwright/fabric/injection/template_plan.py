@@ -47,7 +47,7 @@ def plan_template(
     match outcome:
         case plan.NotOptedIn(warnings=warnings):
             return TemplatePlan(template, copy_label(template), locate(template, warnings))
-        case plan.Injection() | plan.Refusal() if not intent.is_enforced(policy.document):
+        case plan.Injection() | plan.Refusal() if not policy.document.is_enforced:
             injection = outcome if isinstance(outcome, plan.Injection) else None
             warnings = locate(template, plan.describe_unenforced(outcome))
             return TemplatePlan(template, (), warnings, injection, is_enforced=False)

@@ -15,8 +15,8 @@ from railwright.fabric.lint import rule_types
 
 # Prefixes of the variables that a rule or the catalogue reads
 RELEVANT = (
-    *("NCCL_", "nccl_", "GLOO_", "TP_SOCKET_", "TORCH_NCCL_", "UCX_", "VLLM_NIXL_", "NIXL_", "NVSHMEM_", "RDMAV_"),
-    "FI_",
+    *("NCCL_", "nccl_", "GLOO_", "TP_SOCKET_", "TORCH_NCCL_", "UCX_", "VLLM_NIXL_", "NIXL_", "NVSHMEM_"),
+    *("RDMAV_", "FI_"),
 )
 _NCCL = RELEVANT[0]
 # One of these is in every command line that has settings.

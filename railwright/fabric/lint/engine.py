@@ -1,38 +1,23 @@
 """Runs the rules on the ranks of a container, and formats the findings as admission warnings."""
 
 import functools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from railwright.fabric import views
-from railwright.fabric.lint import commands, rule_types
+from railwright.fabric.lint import rule_types
 from railwright.fabric.lint.rules import containers, device_lists, interfaces, names, networks, values
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.reasons import reason
 
-_LONGEST_NAME = catalogue.MAX_NAME_LENGTH + 1  # characters by which a name is known: no variable has as many
+LONGEST_NAME = catalogue.MAX_NAME_LENGTH + 1  # characters by which a name is known: no variable has as many
 _ORDER = {severity: rank for rank, severity in enumerate(rule_types.Severity)}
 RULES = rule_types.list_rules(names, values, device_lists, interfaces, networks, containers)
 _RANK_RULES = tuple(rule for rule in RULES if not rule.settings)
 
 
 @functools.lru_cache(maxsize=1024)
-def _find_readers(variable: str) -> tuple[rule_types.Rule, ...]:
+def find_readers(variable: str) -> tuple[rule_types.Rule, ...]:
+    """Return the rules that read a variable, of whose name `LONGEST_NAME` characters are given."""
     return tuple(rule for rule in RULES if rule.reads(variable))
-
-
-def may_report(container: views.Container, planned: Collection[tuple[str, str | None]]) -> bool:
-    """True if some rule may report a variable of a container.
-
-    `planned` has the names and values that its plan adds, without values that a rule may report. If a container has no
-    other variables that a rule reads, only a missing variable can be reported.
-    """
-    settings = [(entry.name, entry.value) for entry in container.env if entry.name.startswith(commands.RELEVANT)]
-    return (
-        any(setting not in planned and _find_readers(setting[0][:_LONGEST_NAME]) for setting in settings)
-        or interfaces.SOCKET not in dict(settings)
-        or networks.IMAGE_WITH_PLUGIN in container.image
-        or commands.has_hint((*(container.command or ()), *(container.args or ())))
-    )
 
 
 def check(ranks: rule_types.RankContext) -> tuple[rule_types.Finding, ...]:
@@ -43,7 +28,7 @@ def check(ranks: rule_types.RankContext) -> tuple[rule_types.Finding, ...]:
 
 def _list_findings(ranks: rule_types.RankContext) -> Iterator[rule_types.Finding]:
     for setting in ranks.effective.values():
-        for rule in _find_readers(setting.name[:_LONGEST_NAME]):
+        for rule in find_readers(setting.name[:LONGEST_NAME]):
             for problem in rule.check(setting, ranks):
                 yield rule.build_finding(problem, setting=setting)
     for rule in _RANK_RULES:

@@ -7,11 +7,11 @@ has the rules about several keys.
 import enum
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Literal, TypeVar, cast
+from typing import Annotated, Final, Literal, TypeVar, cast
 
 import msgspec
 
-from railwright.fabric import label_selectors
+from railwright.fabric import label_selectors, names
 from railwright.fabric.claims import objects
 
 T = TypeVar("T")
@@ -145,6 +145,7 @@ class Transport(enum.StrEnum):
     TCP = "tcp"
 
 
+WARN: Final = "warn"
 Mode = Literal["enforce", "warn"]
 
 
@@ -657,6 +658,15 @@ class PolicyDocument(Section, frozen=True):
         describe("Hardware of each node type. A node has the first shape with labels that all match."),
         msgspec.Meta(max_length=256),
     ] = ()
+
+    @property
+    def is_enforced(self) -> bool:
+        """True unless the mode is `warn`."""
+        return self.mode != WARN
+
+    def resolve_default(self, label: str) -> str:
+        """Return the name of the fabric in a label, "" for `default` in a policy without a default fabric."""
+        return label if label != names.FABRIC_DEFAULT else self.default_fabric or ""
 
     @property
     def has_claims(self) -> bool:

@@ -54,8 +54,9 @@ def is_started_by_ssh(pod: views.Pod) -> bool:
     Trainer or of Volcano's ssh and mpi plugins mounted, or any Secret at root's ~/.ssh.
     """
     labels = pod.metadata.labels
-    if any(worker <= labels.items() for worker in _SSH_WORKERS):
-        return True
+    for worker in _SSH_WORKERS:
+        if worker <= labels.items():
+            return True
     secrets = {volume.name for volume in pod.spec.volumes_or_none or () if volume.secret is not None}
     if not secrets:
         return False

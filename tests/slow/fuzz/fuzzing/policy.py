@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from railwright.cluster import policies
-from railwright.fabric.injection import environment
+from railwright.fabric.injection import rank_settings
 from railwright.fabric.policy import model
 
 EXECUTIONS = 3_000  # a document takes the schema's validator several milliseconds
@@ -74,6 +74,6 @@ def check(data: bytes) -> None:
     again = policies.read(written.decode())
     assert not isinstance(again, policies.Rejected), again
     assert again.document == result.document
-    get_settings = environment.compile_settings(result.document)
+    get_settings = rank_settings.compile_settings(result.document)
     for name in result.document.fabrics:
         get_settings(name, None, False, True)
