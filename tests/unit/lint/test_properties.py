@@ -1,12 +1,14 @@
 """Boundaries of rules over ranges of values, and against the catalogue and other implementations."""
 
 import ipaddress
+import itertools
 
 import hypothesis
 from hypothesis import strategies as st
 
 from documentation import rules as pages
 from railwright.fabric.lint import engine
+from railwright.fabric.nccl import catalogue, derive
 
 
 def list_messages(code, **written):
@@ -25,3 +27,32 @@ def test_an_address_range_is_a_prefix_of_the_family_that_nccl_looks_for(prefix, 
     settings = {"NCCL_IB_ADDR_RANGE": prefix} | ({"NCCL_IB_ADDR_FAMILY": family} if family else {})
     expected = ipaddress.ip_network(prefix, strict=False).version != version
     assert any("_RANGE=" in message for message in list_messages("N10", settings=settings)) == expected
+
+
+class _Recorded(dict):
+    """Settings that note the names for which they are asked."""
+
+    def __init__(self, settings, asked):
+        super().__init__(settings)
+        self.asked = asked
+
+    def get(self, name, default=None):
+        self.asked.add(name)
+        return super().get(name, default)
+
+    def __contains__(self, name):
+        self.asked.add(name)
+        return super().__contains__(name)
+
+
+def test_a_variable_for_which_a_rule_asks_has_a_rule_of_its_own_so_that_admission_does_not_pass_over_it():
+    asked = set()
+    names = [variable.name for variable in catalogue.list_variables()]
+    for name, value in itertools.product(
+        [*names, *derive.NAMES, "NVSHMEM_HCA_PE_MAPPING"], ("1", "IB", "ofi", "ibgda")
+    ):
+        ranks = pages.build_ranks({"settings": {name: value}})
+        ranks.__dict__["effective"] = _Recorded(ranks.effective, asked)
+        engine.check(ranks)
+    assert asked
+    assert [name for name in sorted(asked) if not engine.find_readers(name)] == []
