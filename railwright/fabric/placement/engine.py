@@ -111,9 +111,7 @@ class PlacementEngine:
         """Return the current node index for pods of a gang with these requests."""
         signature = node_evaluation.build_signature(request, requests, is_single_pod=gang.size == 1)
         states = self._refresh_states(request.policy, request.fabric_name, request.fabric)
-        index = self._indexes.find(signature.key, lambda: node_index.NodeIndex(signature, states, self._cluster))
-        index.drop_past_states()
-        return index
+        return self._indexes.find(signature.key, lambda: node_index.NodeIndex(signature, states, self._cluster))
 
     def _refresh_states(self, policy: model.Policy, name: str, fabric: model.Fabric) -> node_states.NodeStates:
         """Return the current states of all nodes, for pods of a fabric. Its rails' resources change with networks."""

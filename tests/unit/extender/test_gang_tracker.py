@@ -79,7 +79,7 @@ def test_two_leaves_that_are_the_fewest_possible_are_not_spread():
     site = Site(build_leaves(a=3, b=3), 4, oversubscription=[8])
     waiting = site.explain("w-0").gang
     assert messages(waiting.why)[1] == (
-        "4 pods remain; the largest leaf at 0.38 of the bandwidth, a in s-a, has 3 slots; 2 leaves is the minimum"
+        "4 pods remain; the largest leaf, a in s-a, has 3 slots; 2 leaves is the minimum"
     )
     site.place("a-00", "a-01", "a-02", "b-00")
     (outcome,) = site.gangs.check(1.0)

@@ -60,7 +60,7 @@ def diagnose(decision: decisions.Decision, cluster: cluster_state.ClusterState) 
             "none of the fullest nodes that fit has more bandwidth"
         )
         return Diagnosis(min_leaves=min_leaves, why=(reason.Reason(PlacementCode.NODES_FILLED, message),))
-    reasons = (_explain_leaf_count, _explain_slower_choice, _explain_bandwidth, _explain_prior_rights)
+    reasons = (_explain_leaf_count, _explain_bandwidth, _explain_prior_rights)
     return Diagnosis(min_leaves=min_leaves, why=tuple(cause for explain in reasons for cause in explain(decision)))
 
 
@@ -74,64 +74,43 @@ def _explain_prior_rights(decision: decisions.Decision) -> Iterable[reason.Reaso
 
 
 def _explain_leaf_count(decision: decisions.Decision) -> Iterable[reason.Reason]:
-    """Yield the reasons why fewer leaves have too few slots at the plan's bandwidth, or are not used."""
-    plan, peers_by_leaf = decision.plan, decision.peers_by_leaf
-    count = len(plan.leaves)
-    if count < 2:
+    """Yield the reason why the gang does not have one leaf less, those with the most slots."""
+    plan, unplaced, peers_by_leaf = decision.plan, decision.gang.unplaced, decision.peers_by_leaf
+    slots_by_leaf = _count_slots_by_leaf(decision, 0, 0.0)
+    fewer = sorted(slots_by_leaf, key=lambda leaf: (-slots_by_leaf[leaf], leaf))[: max(0, len(plan.leaves) - 1)]
+    if not fewer:
         return
-    slots_by_leaf = _count_slots_by_leaf(decision, plan.rails, plan.bandwidth)
-    fewer = sorted(slots_by_leaf, key=lambda leaf: (-slots_by_leaf[leaf], leaf))[: count - 1]
-    enough = sum(slots_by_leaf[leaf] for leaf in fewer)
-    if enough < decision.gang.unplaced:
-        speed = "full bandwidth" if plan.bandwidth >= bandwidth.FULL else f"{plan.bandwidth:.2f} of the bandwidth"
+    nodes = {leaf: decision.capacity.nodes[leaf] for leaf in fewer}
+    alternative = planner.solve(unplaced, msgspec.structs.replace(decision.capacity, nodes=nodes))
+    names, leaves = node_explainer.name_leaves(fewer), text.format_count(len(fewer), "leaf", "has")
+    peer_leaves = [leaf for leaf in peers_by_leaf if leaf]
+    if not alternative.is_complete:
+        slots = text.format_count(sum(slots_by_leaf[leaf] for leaf in fewer), "slot")
         if len(fewer) == 1:
-            leaf = topology.format_domain(fewer[0])
-            room = f"the largest leaf at {speed}, {leaf}, has {text.format_count(enough, 'slot')}"
+            room = f"the largest leaf, {names}, has {slots}"
         else:
             counts = node_explainer.count_on_leaves((leaf, slots_by_leaf[leaf]) for leaf in fewer)
-            room = f"the {len(fewer)} largest leaves at {speed} have {text.format_count(enough, 'slot')} ({counts})"
-        remain = text.format_count(decision.gang.unplaced, "pod", "remains")
-        message = f"{remain}; {room}; {text.format_count(count, 'leaf')} is the minimum"
-        yield reason.Reason(PlacementCode.LEAVES_MINIMUM, message)
-        return
-    start = f"fewer leaves ({node_explainer.name_leaves(fewer)}) have enough slots, but"
-    peer_leaves = [leaf for leaf in peers_by_leaf if leaf]
-    if not set(peer_leaves) <= set(fewer):
+            room = f"the {len(fewer)} largest leaves have {slots} ({counts})"
+        remain = text.format_count(unplaced, "pod", "remains")
+        message = f"{remain}; {room}; {text.format_count(len(plan.leaves), 'leaf')} is the minimum"
+    elif alternative.bandwidth < plan.bandwidth - node_explainer.CLOSE:
+        value = alternative.bandwidth
+        weak = _list_weak_uplinks(decision, fewer, value + node_explainer.CLOSE) if len(fewer) > 1 else ()
+        causes = _join([*weak, *_count_degradations(decision, fewer, value)])
+        message = f"{leaves} enough slots ({names}), but at {value:.2f} of the bandwidth{causes and f': {causes}'}"
+    elif not set(peer_leaves) <= set(fewer):
         counts = node_explainer.count_on_leaves((leaf, peers_by_leaf[leaf]) for leaf in peer_leaves)
-        yield reason.Reason(
-            PlacementCode.LEAVES_MINIMUM,
-            f"{start} other pods of the gang are placed elsewhere (pods by leaf: {counts}), and these leaves are "
-            "filled first",
+        message = (
+            f"{leaves} enough slots ({names}), but other pods of the gang are placed elsewhere (pods by leaf: "
+            f"{counts}), and these leaves are filled first"
         )
-    elif (
-        plan.shape is not None and planner.count_min_leaves(decision.gang.unplaced, decision.capacity) == count
-    ):  # `_explain_slower_choice` explains fewer leaves
-        message = f"{start} not on nodes of {plan.node_type} alone; a gang uses one node type"
-        yield reason.Reason(PlacementCode.LEAVES_MINIMUM, message)
-
-
-def _explain_slower_choice(decision: decisions.Decision) -> Iterable[reason.Reason]:
-    """Yield the reason if fewer leaves have enough slots, but only at a lower bandwidth."""
-    plan = decision.plan
-    min_leaves = planner.count_min_leaves(decision.gang.unplaced, decision.capacity)
-    if not 0 < min_leaves < len(plan.leaves):
+    elif plan.shape is not None:
+        message = (
+            f"{leaves} enough slots ({names}), but not on nodes of {plan.node_type} alone; a gang uses one node type"
+        )
+    else:
         return
-    slots_by_leaf = _count_slots_by_leaf(decision, 0, 0.0)
-    chosen = sorted(slots_by_leaf, key=lambda leaf: (-slots_by_leaf[leaf], leaf))[:min_leaves]
-    nodes = {leaf: decision.capacity.nodes[leaf] for leaf in chosen}
-    alternative = planner.solve(decision.gang.unplaced, msgspec.structs.replace(decision.capacity, nodes=nodes))
-    value = alternative.bandwidth
-    if not alternative.is_complete or value > plan.bandwidth - node_explainer.CLOSE:
-        return  # too few slots, unless nodes without a topology label are used too
-    weak: list[str] = []
-    if len(chosen) > 1:
-        weak = _list_weak_uplinks(decision, chosen, value + node_explainer.CLOSE)
-    causes = _join([*weak, *_count_degradations(decision, chosen, value)])
-    yield reason.Reason(
-        PlacementCode.LEAVES_MINIMUM,
-        f"{text.format_count(min_leaves, 'leaf', 'has')} enough slots ({node_explainer.name_leaves(chosen)}), but "
-        f"at {value:.2f} of the bandwidth{f': {causes}' if causes else ''}",
-    )
+    yield reason.Reason(PlacementCode.LEAVES_MINIMUM, message)
 
 
 # --- why not more bandwidth ---------------------------------------------------------------------------------

@@ -48,24 +48,10 @@ def find_best_split(accelerators: tuple[DeviceRow, ...], rails: tuple[DeviceRow,
     every = range(zone_count)
     for is_aligned, local in attempts:
         if on_all_zones := _allocate(accelerators, rails, every, local, is_aligned=is_aligned):
-            subsets = _list_subsets(accelerators, rails, every)
+            subsets = (zones for size in every for zones in itertools.combinations(every, size))
             tries = (_allocate(accelerators, rails, zones, local, is_aligned=is_aligned) for zones in subsets)
             return Split(local, next(filter(None, tries), on_all_zones))
     return None
-
-
-def _list_subsets(accelerators: Sequence[DeviceRow], rails: Sequence[DeviceRow], zones: range) -> Iterator[Counts]:
-    """Yield the sets of zones that may hold all rows, the smallest and first ones first."""
-    fixed = {row.caps.index(row.requested) for row in (*accelerators, *rails) if sum(row.caps) == max(row.caps) > 0}
-    optional = [zone for zone in zones if zone not in fixed]
-    least = 0
-    for side in (accelerators, rails):
-        totals = itertools.accumulate(sorted(_add_up(side, [0] * len(zones)), reverse=True), initial=0)
-        needed = sum(row.requested for row in side)
-        least = max(least, next(count for count, total in enumerate(totals) if total >= needed))
-    for size in range(max(0, least - len(fixed)), len(optional)):
-        for more in itertools.combinations(optional, size):
-            yield *fixed, *more
 
 
 def _allocate(

@@ -7,26 +7,14 @@ not of nodes. A `RequestView` adds the overrides of one request: nodes of peers,
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import bounded_cache, resources, topology
+from railwright.fabric import resources, topology
 from railwright.fabric.placement import bandwidth, scheduling_request
 from railwright.fabric.placement.nodes import eligibility, node_evaluation, node_states, score_terms
 from railwright.fabric.placement.state import cluster_state, gang_status, object_info, pod_usage
-
-
-class _ClassByState(dict[node_states.NodeState | None, node_evaluation.NodeClass | None]):
-    """The class of each state, evaluated when it is first asked for; None for a node without a state."""
-
-    def __init__(self, evaluate: Callable[[node_states.NodeState], node_evaluation.NodeClass]) -> None:
-        super().__init__({None: None})
-        self._evaluate = evaluate
-
-    def __missing__(self, state: node_states.NodeState) -> node_evaluation.NodeClass:
-        node_class = self[state] = self._evaluate(state)
-        return node_class
 
 
 class NodeIndex:
@@ -54,18 +42,11 @@ class NodeIndex:
         self._states, self._cluster = states, cluster
         self.leaf_by_node: Mapping[str, topology.Domain] = states.leaf_by_node
         self.nodes_by_leaf: Mapping[topology.Domain, Mapping[str, None]] = states.nodes_by_leaf
-        self._class_by_facts: dict[node_evaluation.NodeFacts, node_evaluation.NodeClass] = {}
-        self._class_by_state = _ClassByState(self._evaluate)
-        # by state and the requests of peers: a large gang has equal peers on many equal nodes
-        self._class_beside = bounded_cache.BoundedCache[Hashable, node_evaluation.NodeClass](node_states.MAX_STATES)
+        # caches of this index, so that it leaves nothing behind
+        self.get_class = functools.lru_cache(node_states.MAX_STATES)(self._evaluate)
+        self._get_class_of_state = functools.lru_cache(node_states.MAX_STATES)(self._evaluate_state)
         self._depends_on_labels = eligibility.depends_on_labels(signature.spec)
         self._unselected: tuple[int, Collection[str]] = (-1, ())  # at a version of the nodes
-
-    def drop_past_states(self) -> None:
-        """Clear the classes if most of them belong to states without nodes."""
-        if len(self._class_by_state) > node_states.MAX_STATES + 2 * len(self._states.by_node):
-            self._class_by_state, self._class_by_facts = _ClassByState(self._evaluate), {}
-            self._class_beside.clear()
 
     @property
     def uplinks(self) -> bandwidth.Uplinks:
@@ -73,18 +54,15 @@ class NodeIndex:
         ratios = self.signature.fabric.placement.oversubscription
         return bandwidth.Uplinks(self._states.domain_sizes, ratios, self._uplinks_per_rail)
 
-    def find_class(self, name: str) -> node_evaluation.NodeClass | None:
-        """Return the class of a node; None if the cache does not contain it."""
-        return self._class_by_state[self._states.by_node.get(name)]
+    def find_class(
+        self, name: str, peer_requests: tuple[resources.FrozenAmounts, ...] = ()
+    ) -> node_evaluation.NodeClass | None:
+        """Return the class of a node beside gang peers with these requests; None if the cache does not contain it."""
+        return self._get_class_of_state(self._states.by_node.get(name), peer_requests)
 
     def find_classes(self, names: Iterable[str]) -> list[node_evaluation.NodeClass | None]:
         """Return the class of each of these nodes."""
-        return list(map(self._class_by_state.__getitem__, map(self._states.by_node.get, names)))
-
-    def find_class_beside(self, name: str, peer_requests: tuple[resources.Amounts, ...]) -> node_evaluation.NodeClass:
-        """Return the class of a node of the cache beside gang peers with these requests."""
-        key = self._states.by_node[name], peer_requests
-        return self._class_beside.find(key, lambda: self.get_class(self._build_facts(*key)))
+        return list(map(self._get_class_of_state, map(self._states.by_node.get, names)))
 
     @property
     def class_of_node(self) -> Mapping[str, node_evaluation.NodeClass]:
@@ -100,24 +78,22 @@ class NodeIndex:
         for leaf in self._states.by_leaf if leaves is None else leaves:
             of_leaf = counts[leaf] = {}
             for state, nodes in self._states.by_leaf.get(leaf, {}).items():
-                if (node_class := self._class_by_state[state]) is not None:
+                if (node_class := self._get_class_of_state(state)) is not None:
                     of_leaf[node_class] = of_leaf.get(node_class, 0) + nodes
         return counts
 
-    def _evaluate(self, state: node_states.NodeState) -> node_evaluation.NodeClass:
-        return self.get_class(self._build_facts(state))
+    def _evaluate_state(
+        self, state: node_states.NodeState | None, peer_requests: tuple[resources.FrozenAmounts, ...] = ()
+    ) -> node_evaluation.NodeClass | None:
+        return None if state is None else self.get_class(self._build_facts(state, peer_requests))
 
-    def get_class(self, facts: node_evaluation.NodeFacts) -> node_evaluation.NodeClass:
-        """Return the class of nodes with these facts; add it if it is new."""
-        node_class = self._class_by_facts.get(facts)
-        if node_class is None:
-            node_class = node_evaluation.evaluate(self.signature, facts)
-            node_class = self._class_by_facts[facts] = msgspec.structs.replace(
-                node_class,
-                score=score_terms.compute_score(node_class, self.signature),
-                fill_order=score_terms.compute_fill_order(node_class) if self.signature.is_single_pod else (),
-            )
-        return node_class
+    def _evaluate(self, facts: node_evaluation.NodeFacts) -> node_evaluation.NodeClass:
+        node_class = node_evaluation.evaluate(self.signature, facts)
+        return msgspec.structs.replace(
+            node_class,
+            score=score_terms.compute_score(node_class, self.signature),
+            fill_order=score_terms.compute_fill_order(node_class) if self.signature.is_single_pod else (),
+        )
 
     @property
     def unselected(self) -> Collection[str]:
@@ -199,18 +175,12 @@ Overrides = dict[str, node_evaluation.NodeClass]
 """Node -> its class for one request, if that is not the class in the index."""
 
 
-class RequestView:
+class RequestView(msgspec.Struct, frozen=True, dict=True):
     """The node index with the overrides of one request."""
 
-    def __init__(
-        self,
-        request: scheduling_request.SchedulingRequest,
-        index: NodeIndex,
-        overrides: Mapping[str, node_evaluation.NodeClass],
-    ) -> None:
-        self.request = request
-        self.index = index
-        self.overrides = overrides
+    request: scheduling_request.SchedulingRequest
+    index: NodeIndex
+    overrides: Overrides
 
     def get_class(self, node: str) -> node_evaluation.NodeClass | None:
         """Return a node's class; None if the cache does not contain it."""
@@ -252,11 +222,12 @@ def build_view(
     for name in sorted(changed_nodes | peer_requests.keys()):  # between equal plans, the order of classes decides
         if name in cluster.nodes:
             beside = tuple(peer_requests.get(name, ()))
-            if name in changed_nodes or name in unselected:
-                facts = index.build_facts(name, beside, absent=[request.uid])
-                overrides[name] = index.get_class(facts._replace(eligible=False) if name in unselected else facts)
-            else:
-                overrides[name] = index.find_class_beside(name, beside)
+            known = index.find_class(name, beside)
+            if name in changed_nodes:
+                known = index.get_class(index.build_facts(name, beside, absent=[request.uid]))
+            if known is not None:
+                is_excluded = name in unselected
+                overrides[name] = index.get_class(known.facts._replace(eligible=False)) if is_excluded else known
     view = RequestView(request, index, overrides)
     if request.is_announced:
         overrides |= _find_emptied(view, cluster)
@@ -288,12 +259,12 @@ def _find_emptied(view: RequestView, cluster: cluster_state.ClusterState) -> Ove
 
 def _list_peer_requests(
     index: NodeIndex, placed: Sequence[gang_status.PlacedPeer]
-) -> Mapping[str, list[resources.Amounts]]:
+) -> Mapping[str, list[resources.FrozenAmounts]]:
     """Return the requests of the peers on each node that needs an override for them.
 
     A node without a free slot needs one only if its free devices do not show what the peers use.
     """
-    peer_requests: dict[str, list[resources.Amounts]] = {}
+    peer_requests: dict[str, list[resources.FrozenAmounts]] = {}
     for peer, known in zip(placed, index.find_classes([peer.node for peer in placed]), strict=True):
         if known is not None and (known.slot_numa_factors or index.needs_peer_usage):
             peer_requests.setdefault(peer.node, []).append(peer.requests)
