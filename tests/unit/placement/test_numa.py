@@ -1,6 +1,7 @@
 """NUMA nodes: their devices, the free ones (interface.md 7.4), and pods with rails local to their GPUs."""
 
 import itertools
+import operator
 
 import call_counts
 import msgspec
@@ -13,7 +14,7 @@ from placing import GPU, RAILS, RESOURCES, TWO_SIDED, build_cluster, build_repor
 from extender import state as states
 from railwright.cluster import snapshots
 from railwright.fabric import node_views, resources, views
-from railwright.fabric.placement.nodes import gpu_nic_pairs, node_states, numa
+from railwright.fabric.placement.nodes import node_states, numa
 from railwright.fabric.policy import model
 
 POOL = "rdma/hca"
@@ -325,83 +326,56 @@ def test_a_snapshot_has_reports_and_numatopologies_are_ignored():
     assert list_free(state.cluster) == [1, -1]
 
 
-# --- the computed split against every possible split of every row ---------------------------------------------
+# --- an assignment to several NUMA nodes against every possible one -----------------------------------------
 
 
-def spreads(row):
-    requested, caps = row
-    return [counts for counts in itertools.product(*(range(cap + 1) for cap in caps)) if sum(counts) == requested]
-
-
-def quality(gpus, rails):
-    """Return (aligned, local, places not used) by their definitions; larger is better."""
-    places = len((gpus or rails)[0]) if gpus or rails else 0
-    have = [sum(row[at] for row in gpus) for at in range(places)]
-    want = [sum(row[at] for row in rails) for at in range(places)]
-    all_gpus, all_rails = sum(have), sum(want)
-    used = sum(1 for gpu, rail in zip(have, want, strict=True) if gpu or rail)
+def count_local(gpus, rails):
+    """Return the number of local rails by their definition, for the GPUs and rails of each NUMA node."""
+    all_gpus, all_rails = sum(gpus), sum(rails)
     if not all_gpus or not all_rails:
-        return True, all_rails, -used
-    aligned = all(abs(rail * all_gpus - gpu * all_rails) < all_gpus for gpu, rail in zip(have, want, strict=True))
-    local = sum(min(rail, -(-gpu * all_rails // all_gpus)) for gpu, rail in zip(have, want, strict=True))
-    return aligned, local, -used
+        return all_rails
+    return sum(min(rail, -(-gpu * all_rails // all_gpus)) for gpu, rail in zip(gpus, rails, strict=True))
 
 
-@st.composite
-def sides(draw, places, most, rows=2):
-    count = draw(places)
-
-    def side():
-        device_rows = []
-        for _ in range(draw(st.integers(0, rows))):
-            caps = draw(st.lists(st.integers(0, most), min_size=count, max_size=count))
-            requested = draw(st.integers(1, max(1, sum(caps) + 1)))
-            device_rows.append((requested, tuple(min(requested, cap) for cap in caps)))
-        return tuple(device_rows)
-
-    return side(), side(), count
+def build_places(gpus, rails):
+    """Return NUMA nodes with these GPUs, and a device of each rail on the NUMA node that `rails` has for it."""
+    return zones(
+        *(
+            {GPU: free} | {RESOURCES[rail]: 1 for rail, at in enumerate(rails) if at == place}
+            for place, free in enumerate(gpus)
+        )
+    )
 
 
-def find_best_split(gpus, rails, places):
-    accelerators, devices = (tuple(itertools.starmap(gpu_nic_pairs.DeviceRow, rows)) for rows in (gpus, rails))
-    return gpu_nic_pairs.find_best_split(accelerators, devices, places)
-
-
-def check_split(gpus, rails, places):
-    best = find_best_split(gpus, rails, places)
-    options = [spreads(row) for row in (*gpus, *rails)]
-    if not all(options):
-        assert best is None
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=5), st.lists(st.integers(0, 4), max_size=4), st.integers(1, 9))
+def test_no_assignment_has_more_local_rails_or_as_many_on_fewer_numa_nodes(free, rails, gpus):
+    rails = [at % len(free) for at in rails]
+    assignment = numa.assign(build_places(free, rails), want(gpus, *range(len(rails))))
+    if sum(free) < gpus:
+        assert assignment is None
         return
-    qualities = (quality(split[: len(gpus)], split[len(gpus) :]) for split in itertools.product(*options))
-    expected = max(qualities)
-    assert all(tuple(laid) in option for laid, option in zip(best.allocation, options, strict=True))
-    chosen = quality(best.allocation[: len(gpus)], best.allocation[len(gpus) :])
-    assert best.local == chosen[1]
-    assert chosen == expected
+    rails_here = [rails.count(place) for place in range(len(free))]
+    splits = [taken for taken in itertools.product(*(range(most + 1) for most in free)) if sum(taken) == gpus]
+    local, unused = max(
+        (count_local(taken, rails_here), -sum(map(bool, map(operator.or_, taken, rails_here)))) for taken in splits
+    )
+    assert (assignment.local, len(assignment.zones)) == (local, -unused)
 
 
-@given(sides(places=st.integers(1, 3), most=3, rows=1))
-def test_no_split_is_better_than_the_chosen_one(given_sides):
-    check_split(*given_sides)
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=8, max_size=8), st.data())
-def test_the_split_is_the_best_over_eight_places(free, data):
-    gpus, rails = zip(*free, strict=True)
-    requested = [data.draw(st.integers(1, max(1, min(4, sum(side))))) for side in (gpus, rails)]
-    rows = [
-        (count, tuple(min(count, cap) for cap in side)) for count, side in zip(requested, (gpus, rails), strict=True)
-    ]
-    check_split(rows[:1], rows[1:], 8)
-
-
-@given(sides(places=st.integers(1, 3), most=40, rows=3))
-def test_splits_of_hundreds_of_devices_are_valid(given_sides):
-    """Only validity: a GPU can have hundreds of shares, which must not be assigned one by one."""
-    gpus, rails, places = given_sides
-    rails = tuple((min(requested, 6), tuple(min(cap, 6) for cap in caps)) for requested, caps in rails)
-    best = find_best_split(gpus, rails, places)
-    for (requested, caps), laid in zip((*gpus, *rails), best.allocation if best else (), strict=bool(best)):
-        assert sum(laid) == requested
-        assert all(0 <= count <= cap for count, cap in zip(laid, caps, strict=True))
+@given(
+    st.lists(st.tuples(st.integers(0, 200), st.integers(0, 8)), min_size=1, max_size=4),
+    st.integers(0, 400),
+    st.integers(0, 8),
+)
+def test_shares_of_gpus_and_functions_of_a_pool_are_assigned_where_they_are_free(free, gpus, pool):
+    """A GPU can have hundreds of shares, which must not be assigned one by one."""
+    assignment = numa.assign(zones(*({GPU: gpu, POOL: rail} for gpu, rail in free)), want(gpus, pool=pool))
+    has_room = all(sum(column) >= needed for column, needed in zip(zip(*free, strict=True), (gpus, pool), strict=True))
+    assert (assignment is not None) == has_room
+    if assignment is None:
+        return
+    taken = {zone.node: (zone.free.get(GPU, 0) // 1000, zone.free.get(POOL, 0) // 1000) for zone in assignment.taken}
+    assert all(gpu <= free[node][0] and rail <= free[node][1] for node, (gpu, rail) in taken.items())
+    gpus_here, rails_here = ([row[side] for row in taken.values()] for side in (0, 1))
+    assert (sum(gpus_here), sum(rails_here)) == (gpus, pool)
+    assert assignment.local == count_local(gpus_here, rails_here)

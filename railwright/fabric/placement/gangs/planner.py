@@ -203,22 +203,16 @@ def _list_rail_sets(capacity: gang_capacity.GangCapacity, rails: int) -> Sequenc
     If there are too many, return the largest ones, and the common rails of more and more nodes. The last one is the set
     of rails that all nodes have, so every gang that fits has a feasible set.
     """
-    of_classes = {node_class.rails & rails for node_class in capacity.classes if node_class.slot_numa_factors}
-    if len(of_classes) <= 1:
-        return list(of_classes)
-    masks: dict[int, int] = {}  # rails of nodes -> their slots; classes without current nodes are ignored
-    for counts in capacity.nodes.values():
-        for node_class, nodes in counts.items():
-            if slots := nodes * len(node_class.slot_numa_factors):
-                mask = node_class.rails & rails
-                masks[mask] = masks.get(mask, 0) + slots
+    masks = sorted(
+        {node_class.rails & rails for node_class in capacity.classes if node_class.slot_numa_factors},
+        key=int.bit_count,
+        reverse=True,
+    )
     closed = set(masks)
-    for mask in sorted(masks, key=int.bit_count, reverse=True):
+    for mask in masks:
         closed |= {mask & other for other in closed}
         if len(closed) > _MAX_RAIL_SETS:
-            common = itertools.accumulate(
-                sorted(masks, key=lambda rail_mask: (-masks[rail_mask], -rail_mask)), operator.and_
-            )
-            most = sorted({*masks, *closed}, key=int.bit_count, reverse=True)[:_MAX_RAIL_SETS]
-            return sorted({*most, *common}, key=int.bit_count, reverse=True)
+            largest = sorted(closed, key=int.bit_count, reverse=True)[:_MAX_RAIL_SETS]
+            closed = {*largest, *itertools.accumulate(masks, operator.and_)}
+            break
     return sorted(closed, key=int.bit_count, reverse=True)

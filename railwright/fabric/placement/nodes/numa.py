@@ -1,8 +1,7 @@
 """Computes free devices per NUMA node of a node, and the best NUMA assignment of a pod.
 
 Devices are located by a node shape or a NodeResourceTopology; bound pods are subtracted by the rule of
-docs/interface.md 7.4. All amounts are milli-units. CPUs and memory are not modelled. `gpu_nic_pairs` has the search for
-the best split.
+docs/interface.md 7.4. All amounts are milli-units. CPUs and memory are not modelled.
 """
 
 import functools
@@ -13,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import node_views, resources, views
-from railwright.fabric.placement.nodes import gpu_nic_pairs
 from railwright.fabric.policy import model
 
 ResourceCounts = tuple[tuple[str, int], ...]
@@ -144,9 +142,8 @@ def _divide(amount: int, weights: Sequence[int]) -> Sequence[int]:
 def subtract_usage(zones: Zones, requests: Iterable[resources.Amounts]) -> Zones:
     """Subtract what bound pods use from `zones` (docs/interface.md 7.4). The result does not depend on pod order.
 
-    A pod is charged to the NUMA node of its rails, otherwise to the lowest one that fits it. A pod that needs several
-    NUMA nodes is charged aligned if possible, otherwise with the most local rails. Amounts never drop below 0. Pods
-    with rails on one NUMA node only are charged first, then larger pods before smaller ones.
+    A pod is charged to the NUMA node of its rails, otherwise to the lowest one that fits it. Amounts never drop below
+    0. Pods with rails on one NUMA node only are charged first, then larger pods before smaller ones.
     """
     names = {name for zone in zones for name in zone.free}
     pods = (
@@ -201,40 +198,95 @@ def subtract_zones(zones: Zones, taken: Zones) -> Zones:
 # --- where a pod goes -------------------------------------------------------------------------------------
 
 
+@functools.lru_cache(maxsize=4096)  # a cluster has few different numbers of free devices
 def assign(zones: Zones, demand: NumaDemand, *, by_number: bool = False) -> NumaAssignment | None:
-    """Return the best NUMA assignment of a pod, or None if its devices are not free.
+    """Return the NUMA assignment of a pod, or None if its devices are not free.
 
-    The best assignment is aligned; if none is, it has the most local rails. Of equal ones, it has the fewest NUMA
-    nodes, then those with the least free devices, so that idle NUMA nodes stay idle (`by_number`: those that come
-    first). A pod without rails or without accelerators is aligned wherever it fits. So is any pod if the layout is
-    unknown.
+    The pod gets one NUMA node if one has all its devices: the one with the least free, so that idle NUMA nodes stay
+    idle (`by_number`: the first one). Otherwise it gets those with its rails first, so that few are needed. If each
+    rail is on one NUMA node, as most are, no assignment has more local rails, or as many on fewer NUMA nodes. All rails
+    of a pod without accelerators are local, and those of any pod if the layout is unknown.
     """
     listed = {name for zone in zones for name in zone.free}
     gpus, rails = (
-        [(name, amount) for name, amount in side if amount > 0 and name in listed]
+        {name: amount for name, amount in side if amount > 0 and name in listed}
         for side in (demand.accelerators, demand.pools)
     )
-    demanded, local = [*gpus, *rails], _count_devices(demand.pools)
-    if not demanded:
-        return NumaAssignment(local, taken=())
+    demanded, unlisted = gpus | rails, _count_devices(demand.pools) - _count_devices(rails.items())
     # most zones of a Grace-Blackwell node have only memory
-    order = [zone for zone in zones if any(zone.free.get(name, 0) > 0 for name, _ in demanded)]
+    order = [zone for zone in zones if any(zone.free.get(name, 0) > 0 for name in demanded)]
     if not by_number:
-        order.sort(key=lambda zone: [sum([zone.free.get(name, 0) for name, _ in side]) for side in (gpus, rails)])
-    for zone in order:  # an assignment to one NUMA node is always best
-        if all(zone.free.get(name, 0) >= amount for name, amount in demanded):
-            return NumaAssignment(local, taken=(Zone(zone.node, resources.FrozenAmounts(dict(demanded))),))
-    split = gpu_nic_pairs.find_best_split(_build_rows(order, gpus), _build_rows(order, rails), len(order))
-    if split is None:
+        order.sort(key=lambda zone: [sum([zone.free.get(name, 0) for name in side]) for side in (gpus, rails)])
+    for zone in order:
+        if all(zone.free.get(name, 0) >= amount for name, amount in demanded.items()):
+            taken = Zone(zone.node, resources.FrozenAmounts(demanded))
+            return NumaAssignment(_count_devices(demand.pools), (taken,))
+    if any(sum([zone.free.get(name, 0) for zone in order]) < amount for name, amount in demanded.items()):
         return None
-    taken = (
-        {name: row[at] * resources.UNIT for (name, _), row in zip(demanded, split.allocation, strict=True) if row[at]}
-        for at in range(len(order))
-    )
-    return NumaAssignment(
-        local=split.local + local - _count_devices(rails),
-        taken=build_zones((zone.node, here) for zone, here in zip(order, taken, strict=True) if here),
-    )
+    if not by_number:
+        order.sort(
+            key=lambda zone: [
+                sum([min(amount, zone.free.get(name, 0)) for name, amount in side.items()]) for side in (rails, gpus)
+            ],
+            reverse=True,
+        )
+    local, split = _split(_build_rows(order, gpus), _build_rows(order, rails))
+    by_zone = ({name: row[at] * resources.UNIT for name, row in split.items() if row[at]} for at in range(len(order)))
+    zones_taken = build_zones((zone.node, here) for zone, here in zip(order, by_zone, strict=True) if here)
+    return NumaAssignment(local + unlisted, zones_taken)
+
+
+_Rows = Mapping[str, tuple[int, Sequence[int]]]
+"""Resource -> (devices that a pod needs, devices that each NUMA node has free)."""
+
+
+def _build_rows(order: Sequence[Zone], demand: Mapping[str, int]) -> _Rows:
+    return {
+        name: (-(-amount // resources.UNIT), [zone.free.get(name, 0) // resources.UNIT for zone in order])
+        for name, amount in demand.items()
+    }
+
+
+def _split(gpus: _Rows, rails: _Rows) -> tuple[int, Mapping[str, Sequence[int]]]:
+    """Return (number of local rail devices, devices of each NUMA node by resource).
+
+    r of R rails on a NUMA node are local if it has more than (r - 1) / R of the pod's accelerators.
+    """
+    all_gpus, all_rails = (sum(devices for devices, _ in side.values()) for side in (gpus, rails))
+    if not gpus or not rails:
+        return all_rails, _fill(gpus) | _fill(rails)
+    most_local = [-(-all_rails * here // all_gpus) for here in _add_up([free for _, free in gpus.values()])]
+    rails_taken = _fill(rails, most_local)
+    rails_here = _add_up(rails_taken.values())
+    least = [(count - 1) * all_gpus // all_rails + 1 for count in rails_here]
+    share = [count * all_gpus // all_rails for count in rails_here]
+    gpus_taken = _fill(gpus, least, share)
+    gpus_here = zip(rails_here, _add_up(gpus_taken.values()), strict=True)
+    return sum(min(count, -(-all_rails * here // all_gpus)) for count, here in gpus_here), gpus_taken | rails_taken
+
+
+def _fill(rows: _Rows, *bounds: Sequence[int]) -> dict[str, Sequence[int]]:
+    """Take resources from the NUMA nodes in order, those that only one has first.
+
+    All NUMA nodes are first filled up to the first of `bounds`, then up to the next, then with what they have.
+    """
+    everything = _add_up([free for _, free in rows.values()])
+    filled, taken = [0] * len(everything), dict[str, Sequence[int]]()
+    for name in sorted(rows, key=lambda name: max(rows[name][1]) < sum(rows[name][1])):
+        left, free = rows[name]
+        counts = [0] * len(free)
+        for upper in (*bounds, everything):
+            for zone, bound in enumerate(upper):
+                more = max(0, min(left, bound - filled[zone], free[zone] - counts[zone]))
+                counts[zone] += more
+                filled[zone] += more
+                left -= more
+        taken[name] = counts
+    return taken
+
+
+def _add_up(rows: Iterable[Sequence[int]]) -> Sequence[int]:
+    return [sum(column) for column in zip(*rows, strict=True)]
 
 
 def assign_all(
@@ -259,13 +311,3 @@ def assign_all(
 
 def _count_devices(demand: Iterable[tuple[str, int]]) -> int:
     return sum(-(-amount // resources.UNIT) for _, amount in demand)
-
-
-def _build_rows(order: Sequence[Zone], demand: Sequence[tuple[str, int]]) -> tuple[gpu_nic_pairs.DeviceRow, ...]:
-    """Return demand and free devices of each resource as rows for `gpu_nic_pairs`, zones in the given order."""
-    rows = []
-    for name, amount in demand:
-        devices = -(-amount // resources.UNIT)
-        caps = tuple([min(devices, zone.free.get(name, 0) // resources.UNIT) for zone in order])
-        rows.append(gpu_nic_pairs.DeviceRow(devices, caps))
-    return tuple(rows)

@@ -5,6 +5,7 @@ arrive in any order and repeatedly. A pod uses its node's resources from binding
 while it terminates. Pods that a scheduler has placed and no event shows yet are in `ClusterState.assumed` only.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -16,42 +17,40 @@ from railwright.fabric.claims import inventory
 from railwright.fabric.placement.state import assumed_pods, declared_sizes, object_info
 from railwright.fabric.workloads import membership
 
-_MAX_CHANGES = 65536  # changes; for a reader further behind, recomputing all nodes is not slower
+_MAX_CHANGES = 65536  # names, also of nodes that are gone
 
 
 class ChangeLog:
-    """The names of changed nodes, in order of change, so that caches recompute only these.
+    """The names of changed nodes, the latest change of each, so that caches recompute only these.
 
     Each reader stores its own position. A reader that is too far behind has to recompute all nodes.
     """
 
     def __init__(self) -> None:
-        self._names: list[str] = []
-        self._start = 0
-
-    @property
-    def position(self) -> int:
-        """Return the position of a reader that is up to date."""
-        return self._start + len(self._names)
+        self.position = 0  # of a reader that is up to date
+        self._first = 0  # an older reader is too far behind
+        self._positions: dict[str, int] = {}  # name -> position after its latest change, in this order
 
     def record(self, node: str) -> None:
         """Record a change of a node."""
-        self._names.append(node)
-        if len(self._names) > _MAX_CHANGES:
-            half = len(self._names) // 2
-            del self._names[:half]
-            self._start += half
+        self.position += 1
+        self._positions.pop(node, None)
+        self._positions[node] = self.position
+        if len(self._positions) > _MAX_CHANGES:
+            self.record_all()
 
     def record_all(self) -> None:
         """Record that any node may have changed."""
-        self._start = self.position + 1
-        self._names.clear()
+        self.position += 1
+        self._first = self.position
+        self._positions.clear()
 
-    def read_since(self, position: int) -> Collection[str] | None:
-        """Return the distinct nodes that changed after this position, or None if all nodes must be recomputed."""
-        if position < self._start:
+    def read_since(self, position: int) -> Sequence[str] | None:
+        """Return the nodes that changed after this position, or None if all nodes must be recomputed."""
+        if position < self._first:
             return None
-        return dict.fromkeys(self._names[position - self._start :])
+        latest_first = itertools.takewhile(lambda name: self._positions[name] > position, reversed(self._positions))
+        return list(latest_first)[::-1]
 
 
 class PodIndex:
