@@ -53,7 +53,7 @@ check: setup ## run ruff, import-linter and mypy, for the image's Python and the
 test: setup ## run unit and service tests; no cluster, no Go, no root
 	$(PYTEST) --numprocesses $(PROCESSES) tests/unit tests/service $(TEST_ARGS)
 
-test-integration: setup ## run tests on a real control plane, built once from source (half an hour) if PATH has none
+test-integration: setup ## run tests on a real control plane, built once from source (half an hour)
 	@nice -n 10 $(BIN)/python tests/integration/build.py
 	$(PYTEST) --numprocesses 3 tests/integration $(TEST_ARGS)
 
