@@ -5,7 +5,6 @@ read, so one of two concurrent writers gets a 409 and reads again.
 """
 
 import datetime as dt
-import urllib.parse
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -48,13 +47,7 @@ class Secret(msgspec.Struct, frozen=True, rename="camel"):
         return (self.data or {}).get("ca.crt") or b""
 
 
-class _Service(msgspec.Struct, frozen=True, rename="camel"):
-    namespace: str = ""
-
-
 class _ClientConfig(msgspec.Struct, frozen=True, rename="camel"):
-    service: _Service | None = None
-    url: str = ""
     ca_bundle: bytes = b""
 
 
@@ -81,27 +74,30 @@ class ClusterState:
         namespace: str,
         secrets: Mapping[str, Secret | None],
         configurations: Mapping[str, Configuration | None],
-        hosts: Collection[str],
     ) -> None:
         """Take `secrets` by their names in the inventory and `configurations` by kind; None for a missing object."""
         self.namespace, self.secrets, self.configurations = namespace, secrets, configurations
-        self._hosts = frozenset(hosts)
         present = {name: secret or _NO_SECRET for name, secret in secrets.items()}
         pairs = {name: secret.read_pair() for name, secret in present.items()}
         # certificates and keys by name, without Secrets that are missing or empty
         self.pairs = {name: pair for name, pair in pairs.items() if pair is not None}
-        self._own = {kind: self._list_own_webhooks(configuration) for kind, configuration in configurations.items()}
+        self._webhooks = {kind: (found and found.webhooks) or [] for kind, found in configurations.items()}
         ca = present.pop(inventory.CA, _NO_SECRET)
         # the input of a rotation
         self.observed = rotation.Observed(
             rotation.Keyring(ca.read_pair(), ca.read_pair("next.crt", "next.key"), pki.split_bundle(ca.get_bundle())),
             {name: rotation.StoredCertificate(pairs[name], secret.get_bundle()) for name, secret in present.items()},
-            {f"{kind}/{hook.name}": hook.client_config.ca_bundle for kind, own in self._own.items() for _, hook in own},
+            {
+                f"{kind}/{hook.name}": hook.client_config.ca_bundle
+                for kind, hooks in self._webhooks.items()
+                for hook in hooks
+            },
         )
 
     def list_outdated(self, kind: str, pem: bytes) -> list[tuple[int, str]]:
-        """Return index and name of the webhooks of a configuration that call railwright with another caBundle."""
-        return [(index, hook.name) for index, hook in self._own[kind] if hook.client_config.ca_bundle != pem]
+        """Return index and name of the webhooks of a configuration that have another caBundle."""
+        hooks = enumerate(self._webhooks[kind])
+        return [(index, hook.name) for index, hook in hooks if hook.client_config.ca_bundle != pem]
 
     def list_overwritten(self) -> Iterator[tuple[events.Involved, tuple[str, ...], tuple[str, ...]]]:
         """Yield each configuration with another caBundle than the keyring's, its webhooks, and the last writers."""
@@ -111,17 +107,6 @@ class ClusterState:
                 metadata = configuration.metadata
                 involved = events.Involved(kind, _GROUP_VERSION, "", metadata.name, metadata.uid)
                 yield involved, names, _list_writers(metadata, names)
-
-    def _list_own_webhooks(self, configuration: Configuration | None) -> list[tuple[int, _Webhook]]:
-        """Return the webhooks that call railwright, with their indexes in the list."""
-        hooks = (configuration.webhooks if configuration else None) or ()
-        return [(index, hook) for index, hook in enumerate(hooks) if self._calls_railwright(hook.client_config)]
-
-    def _calls_railwright(self, client_config: _ClientConfig) -> bool:
-        """True if the webhook's Service is in the installation's namespace, or its URL has one of the hosts."""
-        if client_config.service is not None:
-            return client_config.service.namespace == self.namespace
-        return urllib.parse.urlsplit(client_config.url).hostname in self._hosts
 
 
 def _list_writers(metadata: _Metadata, hooks: Collection[str]) -> tuple[str, ...]:
@@ -136,9 +121,7 @@ def _list_writers(metadata: _Metadata, hooks: Collection[str]) -> tuple[str, ...
     return tuple(sorted({*managers} - {clients.USER_AGENT}))
 
 
-async def read_state(
-    client: clients.Client, namespace: str, names: Sequence[str], hosts: Collection[str]
-) -> ClusterState:
+async def read_state(client: clients.Client, namespace: str, names: Sequence[str]) -> ClusterState:
     """Read the Secrets `names` of the inventory, and the webhook configurations of both KINDS. Raises ClusterError."""
     secrets = {
         name: await watch_wire.find_object(client, _build_secret_path(namespace, name), Secret) for name in names
@@ -146,7 +129,7 @@ async def read_state(
     configurations = {
         kind: await watch_wire.find_object(client, _build_configuration_path(kind), Configuration) for kind in KINDS
     }
-    return ClusterState(namespace, secrets, configurations, hosts)
+    return ClusterState(namespace, secrets, configurations)
 
 
 async def _write(client: clients.Client, state: ClusterState, step: rotation.Step) -> None:
@@ -170,7 +153,7 @@ async def _write(client: clients.Client, state: ClusterState, step: rotation.Ste
 
 
 async def _fill_bundles(client: clients.Client, state: ClusterState, kind: str, pem: bytes) -> None:
-    """Write `caBundle` of the webhooks of a configuration that call railwright; change nothing else."""
+    """Write `caBundle` of the webhooks of a configuration; change nothing else."""
     configuration, outdated = state.configurations.get(kind), state.list_outdated(kind, pem)
     if configuration is None or not outdated:
         return
@@ -242,7 +225,6 @@ class Rotator:
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
     ) -> None:
         self._client, self._namespace, self._specs, self._overlap, self._now = client, namespace, specs, overlap, now
-        self._hosts = frozenset(host for spec in specs if spec.name == "webhook" for host in spec.hosts)
         self.state: ClusterState | None = None
 
     async def step(self, *, renew_ca: bool = False) -> rotation.Step | rotation.Wait:
@@ -251,7 +233,7 @@ class Rotator:
         Raises ClusterError; after ApiError with CONFLICTS call again.
         """
         names = [inventory.CA, *(spec.name for spec in self._specs)]
-        self.state = await read_state(self._client, self._namespace, names, self._hosts)
+        self.state = await read_state(self._client, self._namespace, names)
         situation = rotation.Situation(self.state.observed, self._specs, self._now(), self._overlap, renew_ca)
         result = rotation.plan(situation)
         if isinstance(result, rotation.Step):

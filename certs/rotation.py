@@ -52,7 +52,7 @@ class StoredCertificate:
 
 @dataclasses.dataclass(frozen=True)
 class Observed:
-    """The state of the cluster. `bundles` are the caBundles of the webhooks that call railwright, by any name."""
+    """The state of the cluster. `bundles` are the caBundles of railwright's webhooks, by any name."""
 
     keyring: Keyring
     certificates: Mapping[str, StoredCertificate]
@@ -76,7 +76,7 @@ class Step:
     reason: str
     names: tuple[str, ...] = ()
     keyring: Keyring | None = dataclasses.field(default=None, compare=False)
-    bundle: bytes | None = dataclasses.field(default=None, compare=False)  # for each caBundle that calls railwright
+    bundle: bytes | None = dataclasses.field(default=None, compare=False)  # for each caBundle
     certificates: Mapping[str, StoredCertificate] = dataclasses.field(default_factory=dict, compare=False)
 
 

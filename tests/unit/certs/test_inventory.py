@@ -74,9 +74,8 @@ def secret(data, version="1"):
     }
 
 
-def hook(name, *, pem=b"", **client_config):
-    given = {"caBundle": base64.b64encode(pem).decode()} if pem else {}
-    return {"name": name, "clientConfig": {**client_config, **given}}
+def hook(name, pem=b""):
+    return {"name": name, "clientConfig": {"service": {}, "caBundle": base64.b64encode(pem).decode()} if pem else {}}
 
 
 def look(trees, *hooks):
@@ -86,7 +85,7 @@ def look(trees, *hooks):
         "MutatingWebhookConfiguration": msgspec.convert(document, installation.Configuration),
         "ValidatingWebhookConfiguration": None,
     }
-    return installation.ClusterState("ours", secrets, configurations, {"127.0.0.1"})
+    return installation.ClusterState("ours", secrets, configurations)
 
 
 @pytest.mark.parametrize(
@@ -103,15 +102,8 @@ def test_a_keyring_is_read_as_it_was_written(keyring):
     assert look({"ca": stored}).observed.keyring == keyring
 
 
-def test_only_webhooks_that_call_the_installation_belong_to_it():
-    ours = {"namespace": "ours", "name": "railwright-webhook"}
-    looked = look(
-        {},
-        hook("service", service=ours, pem=OLD.certificate_pem),
-        hook("url", url="https://127.0.0.1:9443/mutate/pods"),
-        hook("foreign", service={"namespace": "theirs", "name": "x"}),
-        hook("elsewhere", url="https://example.org/"),
-    )
-    assert [name.rpartition("/")[2] for name in looked.observed.bundles] == ["service", "url"]
-    assert looked.list_outdated("MutatingWebhookConfiguration", OLD.certificate_pem) == [(1, "url")]
+def test_the_webhooks_with_another_ca_bundle_are_outdated():
+    looked = look({}, hook("pods", OLD.certificate_pem), hook("workloads"))
+    assert [name.rpartition("/")[2] for name in looked.observed.bundles] == ["pods", "workloads"]
+    assert looked.list_outdated("MutatingWebhookConfiguration", OLD.certificate_pem) == [(1, "workloads")]
     assert looked.list_outdated("ValidatingWebhookConfiguration", OLD.certificate_pem) == []

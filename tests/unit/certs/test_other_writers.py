@@ -129,7 +129,7 @@ class Site:
         return done
 
     async def get_days_left(self) -> int:
-        state = await installation.read_state(self.cluster, NAMESPACE, [spec.name for spec in SPECS], ())
+        state = await installation.read_state(self.cluster, NAMESPACE, [spec.name for spec in SPECS])
         ends = [
             x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_after_utc for pair in state.pairs.values()
         ]
