@@ -15,7 +15,7 @@ from kubernetes_asyncio.config import incluster_config
 
 from certs import pki
 from railwright.cluster import client as clients
-from railwright.cluster import errors, kubeconfigs, reflector, resources
+from railwright.cluster import errors, kubeconfigs
 
 API = "client.authentication.k8s.io/v1"
 PLUGIN = f"""#!/bin/sh
@@ -208,41 +208,6 @@ async def test_a_request_is_made_again_with_a_new_token_of_the_credential_plugin
         assert await client.get("/version")
     assert [headers["Authorization"] for headers in server.headers] == ["Bearer first"] * 2 + ["Bearer second"]
     assert (folder / "runs").read_text() == "run\n" * 2
-
-
-async def test_a_watch_goes_on_after_the_token_with_which_it_began_has_expired(server, folder, monkeypatch):
-    monkeypatch.setattr(clients, "_REOPEN_SECONDS", 0.0)
-    cut, counted, cache = asyncio.Event(), [], api_stub.Cache()
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        if (refusal := await server.answer(request)).status == 401:
-            return refusal
-        if "watch" not in request.query:
-            return web.json_response(api_stub.listing(api_stub.node("a"), version=5))
-        response = web.StreamResponse()
-        await response.prepare(request)
-        if "Bearer first" not in server.headers[-1].values():
-            await response.write(api_stub.event("ADDED", api_stub.node("b", 6)))
-        await cut.wait()
-        return response
-
-    user = build_exec(folder, {"token": "first"})
-    async with (
-        api_stub.serve(answer) as port,
-        connected(write(folder, user, f"http://127.0.0.1:{port}/")) as client,
-    ):
-        source = reflector.Reflector(
-            client, reflector.WatchSpec(resources.NODES, cache), lambda *why: counted.append(why)
-        )
-        watching = asyncio.create_task(source.run())
-        await cache.until(lambda: "a" in cache.objects)
-        (folder / "status").write_text(json.dumps({"token": "second"}))
-        server.refused.add("Bearer first")
-        cut.set()
-        await cache.until(lambda: "b" in cache.objects)
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-    assert (counted, cache.replaced) == ([], 1)
 
 
 async def test_after_a_401_the_credentials_are_read_again(server, folder, monkeypatch):

@@ -176,25 +176,6 @@ async def test_callers_that_never_finish_the_handshake_do_not_keep_others_out(tm
         assert await running.read_serial(authority.context())
 
 
-async def test_with_client_names_only_a_caller_of_that_name_gets_an_answer(tmp_path):
-    authority = shell.Authority(tmp_path)
-    named = shell.write_pair(tmp_path, authority.leaf("kube-apiserver", usage="client"), "named")
-    other = shell.write_pair(tmp_path, authority.leaf("somebody", usage="client"), "other")
-    place = (*authority.write_options("server"), f"--client-ca={authority.path}")
-    counters = metrics.Metrics("webhook")
-    async with shell.running(
-        shell.ECHO, *place, "--client-names", "kube-apiserver, another", counters=counters
-    ) as running:
-        caller = await running.open(authority.context(named))
-        assert (await caller.ask(b"1")).status == 200
-        await caller.close()
-        caller = await running.open(authority.context(other))
-        assert (await caller.ask(b"1")).status == 403
-        await caller.close()
-        exposition = (await running.ops("/metrics")).body.decode()
-        assert 'railwright_requests_total{outcome="403",path="/echo"} 1.0' in exposition
-
-
 CERTIFIED, PUBLIC = (web.post("/certified", shell.echo), *shell.ECHO), frozenset({"/echo", "/long"})
 
 
