@@ -8,7 +8,6 @@ import re
 import xml.etree.ElementTree as ET
 
 import api_stub
-import broken_installations
 import installations
 import objects_stub
 import processes
@@ -149,14 +148,6 @@ async def test_waiting_says_once_why_the_policy_is_invalid(installation):
     code, out, err = await processes.finish(process)
     assert (code, err) == (0, "")
     assert "failed" not in out
-
-
-async def test_failed_pods_are_read_and_fail_the_run(installation, check):
-    broken_installations.add_preflights(2)(installation.trees)
-    code, out, _ = await check()
-    assert code == 1
-    assert "2 of 2 recent pods failed their preflight: railwright preflight failed: rail1" in out
-    assert "1 failed (preflight)" in out
 
 
 async def test_the_picture_shows_the_rows_and_needs_no_network(installation, tmp_path):

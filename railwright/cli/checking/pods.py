@@ -129,7 +129,8 @@ def check_uninjected(snapshot: Snapshot) -> Assessment:
     that have finished or are being deleted, pods of namespaces that the webhook's configuration excludes, and pods with
     so many annotations (over 48,000 characters) that the record may not have fit.
     """
-    labels, accelerators = snapshot.namespace_labels, snapshot.policy.accelerators if snapshot.policy else ()
+    labels = {item.metadata.name: item.metadata.labels for item in snapshot.get_all("namespaces")}
+    accelerators = snapshot.policy.accelerators if snapshot.policy else ()
     excluded, all_pods = snapshot.excluded_namespaces, snapshot.live_pods
     injected = sum(names.INJECTION in pod.metadata.annotations for pod in all_pods)
     missing = [

@@ -282,11 +282,6 @@ class Snapshot:
         return self.has_copy and find_named(self.peek("mutating"), CONFIGURATION) is None
 
     @property
-    def namespace_labels(self) -> Mapping[str, Mapping[str, str]]:
-        """The labels of each namespace by its name. Raises SkipError."""
-        return {item.metadata.name: item.metadata.labels for item in self.get_all("namespaces")}
-
-    @property
     def hooks(self) -> Sequence[Mapping[str, Any]]:
         """The entries of railwright's mutating and validating webhook configurations, as far as they can be read."""
         configurations = (find_named(self.peek(source), CONFIGURATION) for source in ("mutating", "validating"))
