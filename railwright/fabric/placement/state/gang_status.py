@@ -36,9 +36,12 @@ def list_placed(
     Observations take precedence over assumptions. A scheduler allocates a pod's claims first, and can then bind it to
     no other node. The pod `except_uid` is left out. `ignored_uids` are the UIDs of assumptions to ignore.
     """
+    known: Collection[object_info.PodInfo] = cluster.get_gang(gang).values()
+    if not cluster.has_slices:
+        known = [pod for pod in known if pod.node]  # large gangs wait as a whole
     placed = {
         pod.uid: PlacedPeer(pod.rank, pod.uid, node, pod.requests)
-        for pod in cluster.get_gang(gang).values()
+        for pod in known
         if pod.uid != except_uid and (node := pod.node or find_node(pod, cluster))
     }
     for pod in cluster.assumed.list_of_gang(gang):
