@@ -64,7 +64,6 @@ def _configure_lint(parser: Parser) -> None:
         default=None,
     )
     parser.add_flag("--local", "Ask no cluster; check the other rules only.")
-    parser.add_flag("--rules", "List the rules.")
     options.add_output(parser)
     options.add_cluster(parser)
 

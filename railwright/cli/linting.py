@@ -16,8 +16,6 @@ from railwright.cli.explanation import templates as pod_templates
 from railwright.cluster import errors, kubeconfigs
 from railwright.fabric import text, views
 from railwright.fabric.injection import opt_in
-from railwright.fabric.lint import engine
-from railwright.fabric.lint.rules import claims, manifests
 from railwright.fabric.policy import model
 
 if TYPE_CHECKING:
@@ -39,8 +37,6 @@ class _Context(msgspec.Struct, frozen=True):
 
 def run(arguments: argparse.Namespace) -> int:
     """Return 0 without findings, 1 with some, 2 for wrong usage or an unreadable file."""
-    if arguments.rules:
-        return _print_rules(arguments.output)
     paths = options.find_files(arguments)
     namespace = (
         pod_templates.DEFAULT_NAMESPACE
@@ -144,16 +140,3 @@ def _print_text(report: linted_files.Report) -> None:
     style = "bold red" if counts else "bold green"
     checked = f" in {text.format_count(report.checked, 'container or claim')}" if report.checked else ""
     output.print_styled((summary or "nothing found", style), (checked, ""))
-
-
-def _print_rules(form: str) -> int:
-    fields = ("code", "severity", "title", "explanation", "source")
-    rules = (*engine.RULES, *claims.RULES, *manifests.RULES)
-    rows = [{field: str(getattr(rule, field)) for field in fields} for rule in rules]
-    if formats.is_document(form):
-        formats.print_document(rows, form)
-        return output.OK
-    for row in rows:
-        style = _STYLES[row["severity"]]
-        output.print_styled((row["code"], "cyan"), (" ", ""), (f"{row['severity']:<8}", style), (row["title"], ""))
-    return output.OK

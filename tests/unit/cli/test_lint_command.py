@@ -6,7 +6,6 @@ import call_counts
 import pytest
 from admitting import EXAMPLES
 
-from documentation import rules
 from railwright.cli import __main__ as command_line
 from railwright.cli import linted_files
 
@@ -212,16 +211,6 @@ def test_standard_input_is_read_for_a_dash(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(DEPLOYMENT.encode())))
     assert command_line.main(["lint", "-"]) == 1
     assert "-:21: error N09" in capsys.readouterr().out
-
-
-def test_the_rules_are_listed(lint):
-    code, out, _ = lint("--rules")
-    assert code == 0
-    assert len(out.splitlines()) == len(rules.RULES)
-    assert out.startswith("N01 warning The name is unknown to NCCL\n")
-    assert {rule["code"] for rule in json.loads(lint("--rules", "-o", "json")[1])} == {
-        rule.code for rule in rules.RULES
-    }
 
 
 CLAIM = """\

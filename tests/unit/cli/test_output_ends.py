@@ -28,7 +28,7 @@ def run(command, stdout):
 
 @pytest.mark.parametrize(
     "command",
-    [("lint", "--rules"), SCHEMA, ("dashboard", "--snapshot", "snapshot.json", "--policy", "policy.yaml")],
+    [("check", "--explain"), SCHEMA, ("dashboard", "--snapshot", "snapshot.json", "--policy", "policy.yaml")],
     ids=lambda command: command[0],
 )
 def test_a_closed_pipe_ends_a_command_silently_with_141(command, tmp_path):
