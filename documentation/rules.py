@@ -4,6 +4,7 @@ The examples are the rules' own test cases, and the messages shown are those tha
 """
 
 import functools
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -46,16 +47,21 @@ def build_ranks(written: Mapping[str, Any]) -> rule_types.RankContext:
     return msgspec.convert({**fields, "title": "a rank", "settings": entries}, rule_types.RankContext)
 
 
+def read_docstring(rule: rule_types.Rule) -> tuple[str, str, str]:
+    """Return title, explanation and sources of a rule."""
+    title, _, rest = (inspect.getdoc(rule.check) or "").partition("\n\n")
+    explanation, _, source = rest.partition("Source:")
+    return title.rstrip("."), explanation.strip(), " ".join(source.split()).rstrip(".")
+
+
 def _format_rule(rule: rule_types.Rule) -> str:
-    parts = [
-        f"## {rule.code}: {rule.title} {{ #{rule.code.lower()} }}",
-        f"*{rule.severity}*. {_escape(rule.explanation)}",
-    ]
+    title, explanation, source = read_docstring(rule)
+    parts = [f"## {rule.code}: {title} {{ #{rule.code.lower()} }}", f"*{rule.severity}*. {_escape(explanation)}"]
     example = next(iter(read_examples().get(rule.code, {}).get("bad", ())), None)
     if example is not None:
         messages = "".join(f"\n# {rule.code} {message}" for message in example["messages"])
         parts.append(f"```text\n{_format_example(example)}{messages}\n```")
-    return "\n\n".join([*parts, f"Source: {_escape(rule.source)}."])
+    return "\n\n".join([*parts, f"Source: {_escape(source)}."])
 
 
 def _format_example(example: Mapping[str, Any]) -> str:

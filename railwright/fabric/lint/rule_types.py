@@ -5,7 +5,6 @@
 
 import enum
 import functools
-import inspect
 import re
 import types
 from collections.abc import Callable, Mapping
@@ -146,8 +145,7 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """A rule: a function, and the settings that it reads. The docstring of the function is the rule's section of the
-    page.
+    """A rule: a function, and the settings that it reads. The function's docstring is the rule's section of the page.
 
     The docstring has a title, an explanation and, after `Source:`, the references. The function is called
     with the setting and the ranks for each effective setting of `settings`: their names, or a function that recognizes
@@ -156,9 +154,6 @@ class Rule(msgspec.Struct, frozen=True):
 
     code: str
     severity: Severity
-    title: str  # one line
-    explanation: str  # what happens and why
-    source: str  # public sources of the facts
     check: Callable[..., Any]
     settings: frozenset[str] | Callable[[str], bool] = frozenset()
 
@@ -177,14 +172,7 @@ def rule(
     code: str, severity: Severity, *, settings: frozenset[str] | Callable[[str], bool] = frozenset()
 ) -> Callable[[Callable[..., Any]], Rule]:
     """Return a decorator that makes a function a rule."""
-
-    def make(check: Callable[..., Any]) -> Rule:
-        title, _, rest = (inspect.getdoc(check) or "").partition("\n\n")
-        explanation, _, source = rest.partition("Source:")
-        texts_of_page = title.rstrip("."), explanation.strip(), " ".join(source.split()).rstrip(".")
-        return Rule(code, severity, *texts_of_page, check, settings)
-
-    return make
+    return lambda check: Rule(code, severity, check, settings)
 
 
 def list_rules(*modules: types.ModuleType) -> tuple[Rule, ...]:

@@ -44,8 +44,7 @@ def test_every_rule_has_a_section_with_its_source_and_an_example():
     page = rules.format_all()
     for rule in rules.RULES:
         (part,) = re.findall(rf"## {rule.code}: .*?(?=\n## |\Z)", page, re.DOTALL)
-        assert rule.explanation
-        assert rule.source
+        assert all(rules.read_docstring(rule))
         assert f"\n# {rule.code} " in part or rule in manifests.RULES
 
 
