@@ -14,7 +14,7 @@ from railwright.fabric import intent, names, text, topology
 from railwright.fabric.overview import overview_types
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.explain import node_explainer, placement_result
-from railwright.fabric.placement.gangs import gang_capacity, planner
+from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation, node_index
 from railwright.fabric.placement.state import cluster_state, object_info
 from railwright.fabric.policy import model as policies
@@ -292,7 +292,7 @@ def _assess_placed(
         pod.node: index.get_class(pod.node_class.facts) for pod in placed_pods if pod.node_class is not None
     }
     overrides = index.exclude(() if request.is_filtered else index.unselected) | without_gang
-    capacity = gang_capacity.build_on(index, index.count_classes(), overrides)
+    capacity = planner.build_capacity_on(index, index.count_classes(), overrides)
     segment = max(1, min(request.segment, len(workers)))
     plan = planner.solve(len(workers), msgspec.structs.replace(capacity, segment=segment))
     is_spread = plan.is_complete and (

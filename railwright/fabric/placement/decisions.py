@@ -12,7 +12,7 @@ import msgspec
 
 from railwright.fabric import topology
 from railwright.fabric.placement import bandwidth
-from railwright.fabric.placement.gangs import gang_capacity, gang_memory, planner, rank_order, segments
+from railwright.fabric.placement.gangs import gang_memory, planner, rank_order, segments
 from railwright.fabric.placement.nodes import node_evaluation, node_index, score_terms
 from railwright.fabric.placement.state import cluster_state, gang_status
 from railwright.fabric.workloads import membership
@@ -20,7 +20,7 @@ from railwright.fabric.workloads import membership
 # --- the decision ---------------------------------------------------------------------------------------------
 
 NO_FILL_LIMIT = 1 << 30
-_NO_CAPACITY = gang_capacity.GangCapacity((), {}, bandwidth.Uplinks({}, ()))
+_NO_CAPACITY = planner.GangCapacity((), {}, bandwidth.Uplinks({}, ()))
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Decision(msgspec.Struct, frozen=True):
     memory: gang_memory.PlacementMemory  # for the next decision
     plan: planner.Plan = planner.NO_PLAN  # for the unplaced pods of the gang
     # that the plan may use: without nodes that are kept for `begun`
-    capacity: gang_capacity.GangCapacity = _NO_CAPACITY
+    capacity: planner.GangCapacity = _NO_CAPACITY
     begun: Sequence[membership.GangKey] = ()  # other gangs, for whose pods nodes are kept
     target_leaf: topology.Domain | None = None  # of the pod's rank; None if no planned leaf has a free slot
     # fill priority to use in the target leaf; nodes with a higher value are kept free
@@ -121,7 +121,7 @@ def decide(
     whole = preferred
     if whole is None:
         is_on_all_leaves = segmented is not None and not request.is_confined
-        whole = gang_capacity.build(planning_view, on_all_leaves=is_on_all_leaves)
+        whole = planner.build_capacity(planning_view, on_all_leaves=is_on_all_leaves)
     whole = whole if segmented is None else segmented.limit(whole)
     capacity = gang_memory.exclude_reserved_nodes(whole, others.prior.values())
     part = request.part if request.is_confined else ""
@@ -200,7 +200,6 @@ def _summarize_peers(
         rails &= node_class.available_rails
     return planner.PlacedPeers(
         leaves=leaves,
-        ring=ring.leaves,
         next_leaf=next_leaf,
         bandwidth=bandwidth_of_placed,
         shapes={node_class.facts.shape for node_class in classes},
@@ -210,7 +209,7 @@ def _summarize_peers(
 
 
 def _find_min_fill_priority(
-    capacity: gang_capacity.GangCapacity, target_leaf: topology.Domain | None, plan: planner.Plan
+    capacity: planner.GangCapacity, target_leaf: topology.Domain | None, plan: planner.Plan
 ) -> int:
     """Return the lowest fill priority of the nodes in the target leaf that meet the plan."""
     counts = capacity.nodes.get(target_leaf, {}) if target_leaf is not None else {}
@@ -223,7 +222,7 @@ def _find_min_fill_priority(
 # because gangs need leaves with many idle nodes.
 
 
-def _choose_nodes(view: node_index.RequestView) -> gang_capacity.GangCapacity | None:
+def _choose_nodes(view: node_index.RequestView) -> planner.GangCapacity | None:
     """Return the capacity of the offered nodes with the lowest `fill_order`; None if no offered node has a slot."""
     nodes = view.request.nodes
     counts = Counter(zip(map(view.index.leaf_by_node.get, nodes), map(view.get_class, nodes), strict=True))
@@ -236,7 +235,7 @@ def _choose_nodes(view: node_index.RequestView) -> gang_capacity.GangCapacity | 
     for (leaf, node_class), count in counts.items():
         if leaf is not None and node_class in preferred:
             leaves.setdefault(leaf, {})[node_class] = count
-    return gang_capacity.build_on(view.index, leaves)
+    return planner.build_capacity_on(view.index, leaves)
 
 
 # --- the rating of a node -------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from railwright.fabric import bounded_cache, intent, resources
 from railwright.fabric.placement import decisions, scheduling_request
 from railwright.fabric.placement.explain import diagnosis, node_explainer, node_explanation
 from railwright.fabric.placement.gangs import gang_memory, segments
-from railwright.fabric.placement.nodes import node_evaluation, node_index, node_states
+from railwright.fabric.placement.nodes import node_evaluation, node_index
 from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status, object_info
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
@@ -32,7 +32,7 @@ class PlacementEngine:
     def __init__(self, cluster: cluster_state.ClusterState) -> None:
         self._cluster = cluster
         self._policy = ""  # the digest of the policy that both caches are for
-        self._states: dict[str, node_states.NodeStates] = {}  # by fabric, 1 MB each at 5,000 nodes
+        self._states: dict[str, node_index.NodeStates] = {}  # by fabric, 1 MB each at 5,000 nodes
         # each reads the states of its fabric, so that the two caches are cleared together
         self._indexes: bounded_cache.BoundedCache[Hashable, node_index.NodeIndex]
         self._indexes = bounded_cache.BoundedCache(_MAX_SIGNATURES)
@@ -113,7 +113,7 @@ class PlacementEngine:
         states = self._refresh_states(request.policy, request.fabric_name, request.fabric)
         return self._indexes.find(signature.key, lambda: node_index.NodeIndex(signature, states, self._cluster))
 
-    def _refresh_states(self, policy: model.Policy, name: str, fabric: model.Fabric) -> node_states.NodeStates:
+    def _refresh_states(self, policy: model.Policy, name: str, fabric: model.Fabric) -> node_index.NodeStates:
         """Return the current states of all nodes, for pods of a fabric. Its rails' resources change with networks."""
         if policy.digest != self._policy:
             self._policy = policy.digest
@@ -122,7 +122,7 @@ class PlacementEngine:
         states = self._states.get(name)
         if states is None or states.fabric != fabric:
             self._indexes.clear()  # they read the states that are replaced
-            states = self._states[name] = node_states.NodeStates(self._cluster, fabric, policy.document)
+            states = self._states[name] = node_index.NodeStates(self._cluster, fabric, policy.document)
         states.refresh()
         return states
 

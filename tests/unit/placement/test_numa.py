@@ -14,7 +14,7 @@ from placing import GPU, RAILS, RESOURCES, TWO_SIDED, build_cluster, build_repor
 from extender import state as states
 from railwright.cluster import snapshots
 from railwright.fabric import node_views, resources, views
-from railwright.fabric.placement.nodes import node_states, numa
+from railwright.fabric.placement.nodes import node_index, numa
 from railwright.fabric.policy import model
 
 POOL = "rdma/hca"
@@ -222,7 +222,7 @@ def list_free(cluster, shape=TWO_SIDED, others=(), resource=GPU, absent=()):
         )
     request = placing.build_request(placing.build_pod("asked"), ["n1"])
     from_shape = numa.build_zones_from_shape(shape, RAIL, cluster.nodes["n1"].allocatable, [GPU]) if shape else ()
-    states = node_states.NodeStates(cluster, request.fabric, request.policy.document)
+    states = node_index.NodeStates(cluster, request.fabric, request.policy.document)
     zones = states.compute_free_zones("n1", from_shape, absent)
     return [zone.free.get(resource, -1000) // 1000 for zone in zones]
 

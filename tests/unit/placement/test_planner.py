@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railwright.fabric.placement import bandwidth
-from railwright.fabric.placement.gangs import gang_capacity, leaf_selection, planner
+from railwright.fabric.placement.gangs import leaf_selection, planner
 from railwright.fabric.placement.nodes import node_evaluation
 
 RAILS = 3
@@ -51,7 +51,7 @@ def supply(nodes, ratios=(), busy=(), absent=()):
     for leaf in (*(leaf for leaf, _ in nodes), *busy):
         for level in range(len(leaf)):
             sizes[leaf[level:]] = sizes.get(leaf[level:], 0) + 1
-    return gang_capacity.GangCapacity(grades, leaves, bandwidth.Uplinks(sizes, ratios))
+    return planner.GangCapacity(grades, leaves, bandwidth.Uplinks(sizes, ratios))
 
 
 def worth(members, ratios, sizes):

@@ -14,7 +14,7 @@ import msgspec
 from railwright.fabric import text, topology
 from railwright.fabric.placement import bandwidth, decisions
 from railwright.fabric.placement.explain import node_explainer
-from railwright.fabric.placement.gangs import gang_capacity, planner
+from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation, node_index
 from railwright.fabric.placement.state import cluster_state, pod_usage
 from railwright.fabric.reasons import reason
@@ -36,7 +36,7 @@ def diagnose(decision: decisions.Decision, cluster: cluster_state.ClusterState) 
     """Explain a plan with all nodes as candidates; without domains, explain why too few nodes fit."""
     plan = decision.plan
     if not decision.has_domains:
-        capacity = gang_capacity.build(decision.planning_view, on_all_leaves=True)
+        capacity = planner.build_capacity(decision.planning_view, on_all_leaves=True)
         decision = msgspec.structs.replace(decision, capacity=capacity)
         if _count_free_slots(decision) >= decision.gang.unplaced:
             return Diagnosis()
@@ -240,11 +240,11 @@ def _count_slots_of_empty_node(node_class: node_evaluation.NodeClass) -> int:
 
 def _list_devices_in_use(view: node_index.RequestView, cluster: cluster_state.ClusterState) -> Iterable[str]:
     """Return the pods that use the missing accelerator or rail, for a few nodes."""
-    lacking = functools.cache(node_explainer.list_short_resources)
+    lacking, nodes = functools.cache(node_explainer.list_short_resources), list(cluster.nodes)
     rows = (
         (node, node_class, lacking(node_class)[0])
-        for node, node_class in {**view.index.class_of_node, **view.overrides}.items()
-        if node_class.facts.eligible and lacking(node_class)
+        for node, node_class in zip(nodes, view.find_classes(nodes), strict=True)
+        if node_class and node_class.facts.eligible and lacking(node_class)
     )
 
     def list_users(node: str, resource: str) -> list[str]:

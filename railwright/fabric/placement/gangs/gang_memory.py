@@ -26,7 +26,7 @@ from typing import NamedTuple
 import msgspec
 
 from railwright.fabric import topology
-from railwright.fabric.placement.gangs import gang_capacity, planner
+from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation
 from railwright.fabric.placement.state import cluster_state, gang_status
 from railwright.fabric.workloads import membership
@@ -130,9 +130,7 @@ def read_reservations(
     return reservations
 
 
-def exclude_reserved_nodes(
-    capacity: gang_capacity.GangCapacity, reserved: Iterable[ReservedNodes]
-) -> gang_capacity.GangCapacity:
+def exclude_reserved_nodes(capacity: planner.GangCapacity, reserved: Iterable[ReservedNodes]) -> planner.GangCapacity:
     """Return the capacity without the reserved nodes that have slots; all of it if no slot would be left."""
     left_by_leaf: Counter[topology.Domain] = Counter()
     for reserved_nodes in reserved:
@@ -150,7 +148,7 @@ def exclude_reserved_nodes(
 
 
 def reserve(
-    unplaced: int, plan: planner.Plan, capacity: gang_capacity.GangCapacity, target_leaf: topology.Domain | None
+    unplaced: int, plan: planner.Plan, capacity: planner.GangCapacity, target_leaf: topology.Domain | None
 ) -> ReservedNodes:
     """Return the nodes to reserve for the unplaced pods of a gang, including the requesting pod in `target_leaf`."""
     slots_per_node = max((len(node_class.slot_numa_factors) for node_class in capacity.classes), default=1)
@@ -164,7 +162,7 @@ def reserve(
 
 
 def avoid_reserved(
-    plan: planner.Plan, reserved: Iterable[ReservedNodes], unplaced: int, capacity: gang_capacity.GangCapacity
+    plan: planner.Plan, reserved: Iterable[ReservedNodes], unplaced: int, capacity: planner.GangCapacity
 ) -> planner.Plan:
     """Return an equally good plan of a gang without placed pods, without the reserved nodes; else the given plan."""
     without = exclude_reserved_nodes(capacity, reserved)

@@ -32,8 +32,123 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import topology
-from railwright.fabric.placement.gangs import gang_capacity, leaf_selection
-from railwright.fabric.placement.nodes import node_evaluation
+from railwright.fabric.placement import bandwidth
+from railwright.fabric.placement.gangs import leaf_selection
+from railwright.fabric.placement.nodes import node_evaluation, node_index
+
+# --- the capacity of the cluster for one gang -----------------------------------------------------------------
+
+# nodes; an offer of fewer has all feasible ones, a longer one may be a sample (minFeasibleNodesToFind)
+MAX_FULL_OFFER = 100
+
+
+class GangCapacity(msgspec.Struct, frozen=True):
+    """The capacity of the cluster for one gang."""
+
+    classes: Collection[node_evaluation.NodeClass]
+    nodes: Mapping[topology.Domain, Mapping[node_evaluation.NodeClass, int]]  # leaf -> class -> number of nodes
+    uplinks: bandwidth.Uplinks
+    segment: int = 1  # pods that must share a leaf; slots of a leaf that hold only a part of one do not count
+    peers: Mapping[topology.Domain, int] = {}  # leaf -> placed peers, which the first slots of a segment belong to
+    rest: int = 0  # unplaced pods of the last segment if it has fewer pods than the others; no other is in `peers`
+    rest_leaf: topology.Domain | None = None  # of the placed pods of that segment
+
+    def count_slots(
+        self,
+        rails: int = 0,
+        min_bandwidth: node_evaluation.Bandwidth = 0.0,
+        shape: str | None = None,
+        *,
+        only_used: bool = False,
+    ) -> dict[topology.Domain, int]:
+        """Return the number of slots of each leaf on these rails at this bandwidth, on nodes of one shape if given.
+
+        With `only_used`, count only partly used nodes that hold the pod without a split over NUMA nodes.
+        """
+        slots = {
+            node_class: node_class.count_slots(rails, min_bandwidth)
+            if (shape is None or node_class.facts.shape == shape) and not (only_used and node_class.fill_priority)
+            else 0
+            for node_class in self.classes
+        }
+        return self.add_up(slots) if any(slots.values()) else {}
+
+    def add_up(self, slots: Mapping[node_evaluation.NodeClass, int]) -> dict[topology.Domain, int]:
+        """Return the slots of each leaf with at least one slot. `slots` are those of one node of each class."""
+        slots_by_leaf = {}
+        for leaf, counts in self.nodes.items():
+            total = 0
+            for node_class, nodes in counts.items():  # hot path: a loop is faster than a generator
+                total += slots[node_class] * nodes
+            if total:
+                slots_by_leaf[leaf] = total
+        return slots_by_leaf if self.segment == 1 else self.limit_to_segments(slots_by_leaf)
+
+    def limit_to_segments(self, slots_by_leaf: Mapping[topology.Domain, int]) -> dict[topology.Domain, int]:
+        """Return the slots that whole segments can use, including placed peers'. One leaf also holds the remainder."""
+        if self.segment == 1:
+            return dict(slots_by_leaf)
+        usable = {leaf: self._count_segment_slots(leaf, slots) for leaf, slots in slots_by_leaf.items() if leaf}
+        homes = usable if self.rest_leaf is None else usable.keys() & {self.rest_leaf}
+        rows = [
+            (self.rest + others, leaf)
+            for leaf in homes
+            if (others := self._count_segment_slots(leaf, slots_by_leaf[leaf] - self.rest)) >= 0
+        ]
+        slots, home = max((row for row in rows if row[0] > usable[row[1]]), default=(0, topology.NO_DOMAIN))
+        if home:
+            usable[home] = slots
+        return {leaf: slots for leaf, slots in usable.items() if slots > 0}
+
+    def _count_segment_slots(self, leaf: topology.Domain, slots: int) -> int:
+        """Return how many slots of a leaf full segments can use; below 0 if partly placed segments do not fit."""
+        peers = self.peers.get(leaf, 0)
+        return (slots + peers) // self.segment * self.segment - peers
+
+
+def build_capacity(view: node_index.RequestView, *, on_all_leaves: bool = False) -> GangCapacity:
+    """Return the capacity that the planner may use for the gang of a request.
+
+    Below 100 nodes (MAX_FULL_OFFER) the scheduler offers every feasible node. Above that it offers a sample, so
+    capacity also counts eligible nodes that were not offered: of all leaves, or of the offered ones if the gang is
+    confined to a HyperNode. If the scheduler announces no allocations (kube-scheduler), nodes of the offered leaves
+    that were not offered count too: a peer whose binding has not been observed may be there, and until then it counts
+    as unplaced (docs/interface.md 7.7). With `on_all_leaves`, all eligible nodes count, offered or not.
+    """
+    index, request = view.index, view.request
+    is_sample = len(request.nodes) >= MAX_FULL_OFFER
+    if on_all_leaves or (is_sample and not request.is_confined):
+        return build_capacity_on(index, index.count_classes(), view.overrides)
+    if is_sample or not request.is_announced:
+        return build_capacity_on(index, index.count_classes(sorted(view.offered_leaves)), view.overrides)
+    leaves: dict[topology.Domain, node_evaluation.Counts] = {}
+    for name in request.nodes:
+        if (node_class := view.get_class(name)) is not None:
+            counts = leaves.setdefault(index.leaf_by_node[name], {})
+            counts[node_class] = counts.get(node_class, 0) + 1
+    return build_capacity_on(index, leaves)
+
+
+def build_capacity_on(
+    index: node_index.NodeIndex,
+    leaves: dict[topology.Domain, node_evaluation.Counts],
+    overrides: Mapping[str, node_evaluation.NodeClass] = {},
+) -> GangCapacity:
+    """Return the capacity of these nodes of an index: leaf -> class -> number of nodes.
+
+    Nodes in `overrides` are counted by their class there instead of the index's; this changes `leaves`.
+    """
+    for (name, new), old in zip(overrides.items(), index.find_classes(overrides), strict=True):
+        if old is not None and (counts := leaves.get(index.leaf_by_node[name])) is not None:
+            counts[old] -= 1
+            if not counts[old]:
+                del counts[old]
+            counts[new] = counts.get(new, 0) + 1
+    classes = dict.fromkeys([node_class for counts in leaves.values() for node_class in counts])
+    return GangCapacity(classes.keys(), leaves, index.uplinks)
+
+
+# --- the plan -------------------------------------------------------------------------------------------------
 
 _MAX_RAIL_SETS = 32  # sets of common rails that are tried; more exist only if many nodes lack different rails
 
@@ -73,7 +188,6 @@ class PlacedPeers(msgspec.Struct, frozen=True):
     """Summary of the placed peers."""
 
     leaves: Sequence[topology.Domain] = ()  # nearest in rank first
-    ring: Sequence[topology.Domain] = ()  # one for each peer, by rank
     next_leaf: topology.Domain | None = None  # leaf of the next peer in rank order; None if there is none
     bandwidth: node_evaluation.Bandwidth = 1.0  # planned for them; better nodes than that do not make the gang faster
     shapes: Collection[str] = ()  # of their nodes; one shape is preferred for the rest, several shapes are ignored
@@ -89,7 +203,7 @@ class PlacedPeers(msgspec.Struct, frozen=True):
 NO_PEERS = PlacedPeers()
 
 
-def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPeers = NO_PEERS) -> Plan:
+def solve(remaining: int, capacity: GangCapacity, peers: PlacedPeers = NO_PEERS) -> Plan:
     """Return the plan for `remaining` unplaced pods."""
     peer_leaves = tuple(leaf for leaf in dict.fromkeys(peers.leaves) if leaf != topology.NO_DOMAIN)
     # What the placed peers cannot exceed is no reason to take better nodes for the rest, which other gangs could use.
@@ -147,7 +261,7 @@ def solve(remaining: int, capacity: gang_capacity.GangCapacity, peers: PlacedPee
 
 
 def _list_uplink_bandwidths(
-    capacity: gang_capacity.GangCapacity, peer_leaves: Sequence[topology.Domain]
+    capacity: GangCapacity, peer_leaves: Sequence[topology.Domain]
 ) -> set[node_evaluation.Bandwidth]:
     """Return the possible bandwidths of single uplink crossings."""
     leaves = [leaf for leaf in (*capacity.nodes, *peer_leaves) if leaf != topology.NO_DOMAIN]
@@ -158,9 +272,7 @@ def _list_uplink_bandwidths(
     }
 
 
-def _limit_by_crossings(
-    peer_leaves: Sequence[topology.Domain], capacity: gang_capacity.GangCapacity
-) -> node_evaluation.Bandwidth:
+def _limit_by_crossings(peer_leaves: Sequence[topology.Domain], capacity: GangCapacity) -> node_evaluation.Bandwidth:
     """Return the bandwidth of the uplinks between the leaves of placed peers. The ring of every plan crosses them."""
     worst = 1.0
     for level in range(max(map(len, peer_leaves), default=0)):
@@ -170,9 +282,7 @@ def _limit_by_crossings(
     return worst
 
 
-def _build_incomplete_plan(
-    remaining: int, capacity: gang_capacity.GangCapacity, peer_leaves: Sequence[topology.Domain]
-) -> Plan:
+def _build_incomplete_plan(remaining: int, capacity: GangCapacity, peer_leaves: Sequence[topology.Domain]) -> Plan:
     """Return a plan with all leaves, the peers' leaves first.
 
     Used if there are too few slots, or only on nodes without a leaf label.
@@ -187,9 +297,7 @@ def _build_incomplete_plan(
     return msgspec.structs.replace(NO_PLAN, slots_by_leaf=ordered, is_complete=is_complete)
 
 
-def count_min_leaves(
-    remaining: int, capacity: gang_capacity.GangCapacity, peer_leaves: Collection[topology.Domain] = ()
-) -> int:
+def count_min_leaves(remaining: int, capacity: GangCapacity, peer_leaves: Collection[topology.Domain] = ()) -> int:
     """Return how many leaves the unplaced pods need at least, at any bandwidth; with `peer_leaves`, the whole gang."""
     slots_by_leaf, labelled = capacity.count_slots(), set(peer_leaves) - {topology.NO_DOMAIN}
     remaining -= sum(slots_by_leaf.pop(leaf, 0) for leaf in labelled)
@@ -197,7 +305,7 @@ def count_min_leaves(
     return len(labelled) + min(sum(1 for pods in left if pods > 0), len(slots_by_leaf))
 
 
-def _list_rail_sets(capacity: gang_capacity.GangCapacity, rails: int) -> Sequence[int]:
+def _list_rail_sets(capacity: GangCapacity, rails: int) -> Sequence[int]:
     """Return the subsets of `rails` that a gang may have in common, as bit masks, the largest first.
 
     If there are too many, return the largest ones, and the common rails of more and more nodes. The last one is the set

@@ -20,7 +20,7 @@ import msgspec
 
 from railwright.fabric import topology
 from railwright.fabric.placement import scheduling_request
-from railwright.fabric.placement.gangs import gang_capacity, planner, rank_order
+from railwright.fabric.placement.gangs import planner, rank_order
 from railwright.fabric.placement.state import cluster_state, declared_sizes, gang_status
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import PlacementCode
@@ -41,7 +41,7 @@ class Segments(msgspec.Struct, frozen=True):
     rest_leaf: topology.Domain | None  # of its placed pods
     reserved: Mapping[topology.Domain, int]  # leaf -> unplaced pods of the segments that are there
 
-    def limit(self, capacity: gang_capacity.GangCapacity) -> gang_capacity.GangCapacity:
+    def limit(self, capacity: planner.GangCapacity) -> planner.GangCapacity:
         """Return the capacity that segments can use."""
         return msgspec.structs.replace(
             capacity, segment=self.size, peers=self.peers, rest=self.rest, rest_leaf=self.rest_leaf
@@ -122,26 +122,21 @@ def find_segments(
     total = max(total, max(position.values()) + 1)
     size = min(request.segment, total)
     leaves: dict[int, topology.Domain] = {}
-    peers: Counter[topology.Domain] = Counter()
-    counts: Counter[int] = Counter()
+    counts = Counter([position[uid] // size for uid in ended])  # pods of each segment that need no slot any more
     for peer in placed:  # by rank
         if (is_known or not missing) and peer.uid in position and (leaf := leaf_by_node.get(peer.node)):
             number = position[peer.uid] // size
             leaves.setdefault(number, leaf)
-            peers[leaf] += number < total // size
             counts[number] += 1
-    for uid in ended:
-        number = position[uid] // size
-        counts[number] += 1
-        if number in leaves:  # its slot there is no longer needed
-            peers[leaves[number]] += number < total // size
     last = (total - 1) // size
 
     def count_pods(number: int) -> int:
         return min(size, total - number * size)
 
+    peers: Counter[topology.Domain] = Counter()
     reserved: Counter[topology.Domain] = Counter()
     for number, leaf in leaves.items():
+        peers[leaf] += counts[number] if number < total // size else 0
         reserved[leaf] += count_pods(number) - counts[number]
     own = position[request.uid] // size
     return Segments(
