@@ -60,11 +60,11 @@ class Decision(msgspec.Struct, frozen=True):
         It is 0 for nodes with a broken rail and for nodes that the cache does not contain. A score is computed once for
         each tier of leaves and class of nodes. The cluster state must not have changed since the decision.
         """
-        signature, nodes_by_leaf = self.view.index.signature, self.view.index.nodes_by_leaf
+        nodes_by_leaf = self.view.index.nodes_by_leaf
         tiers = {} if self.fills_used_nodes else rank_leaves(nodes_by_leaf, self)
         tier_by_node = {name: tier for leaf, tier in tiers.items() for name in nodes_by_leaf[leaf]}
 
-        locality = score_terms.score_locality(signature)
+        locality = score_terms.score_locality(self.view.request)
 
         def compute_score(tier: float | None, node_class: node_evaluation.NodeClass | None) -> float:
             if node_class is None or node_class.facts.broken:
@@ -116,7 +116,7 @@ def decide(
     key = request.gang
     devices = _list_devices(planning_view)
     others = gang_memory.read_reservations(key, devices, memory, cluster)
-    preferred = _choose_nodes(planning_view) if planning_view.index.signature.is_single_pod else None
+    preferred = _choose_nodes(planning_view) if planning_view.index.kind.is_single_pod else None
     segmented = segments.find_segments(request, cluster, view.index.leaf_by_node) if request.has_segment else None
     whole = preferred
     if whole is None:
@@ -180,9 +180,9 @@ def _list_leaves(placed: Sequence[gang_status.PlacedPeer], view: node_index.Requ
 
 def _list_devices(view: node_index.RequestView) -> frozenset[str]:
     """Return the resources of the rails that pods request, or those of their accelerators if they request no rail."""
-    signature = view.index.signature
-    pools = [need.resource for need in signature.needs if signature.requests.get(need.resource, 0) > 0]
-    return frozenset(pools or signature.devices)
+    kind = view.index.kind
+    pools = [need.resource for need in kind.needs if kind.requests.get(need.resource, 0) > 0]
+    return frozenset(pools or kind.demand.names)
 
 
 def _summarize_peers(

@@ -18,7 +18,7 @@ from railwright.fabric import bounded_cache, intent, resources
 from railwright.fabric.placement import decisions, scheduling_request
 from railwright.fabric.placement.explain import diagnosis, node_explainer, node_explanation
 from railwright.fabric.placement.gangs import gang_memory, segments
-from railwright.fabric.placement.nodes import node_evaluation, node_index
+from railwright.fabric.placement.nodes import node_index
 from railwright.fabric.placement.state import assumed_pods, cluster_state, gang_status, object_info
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
@@ -105,13 +105,13 @@ class PlacementEngine:
     def _get_index(
         self,
         request: scheduling_request.SchedulingRequest,
-        requests: resources.Amounts,
+        requests: resources.FrozenAmounts,
         gang: gang_status.GangStatus,
     ) -> node_index.NodeIndex:
         """Return the current node index for pods of a gang with these requests."""
-        signature = node_evaluation.build_signature(request, requests, is_single_pod=gang.size == 1)
+        kind = request.build_kind(requests, is_single_pod=gang.size == 1)
         states = self._refresh_states(request.policy, request.fabric_name, request.fabric)
-        return self._indexes.find(signature.key, lambda: node_index.NodeIndex(signature, states, self._cluster))
+        return self._indexes.find(kind.signature, lambda: node_index.NodeIndex(kind, states, self._cluster))
 
     def _refresh_states(self, policy: model.Policy, name: str, fabric: model.Fabric) -> node_index.NodeStates:
         """Return the current states of all nodes, for pods of a fabric. Its rails' resources change with networks."""

@@ -5,7 +5,7 @@ protocol.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import msgspec
 
@@ -13,6 +13,29 @@ from railwright.fabric import intent, resources, views
 from railwright.fabric.claims import claim_templates
 from railwright.fabric.policy import model, presets
 from railwright.fabric.workloads import membership, roles
+
+_encode = msgspec.json.Encoder().encode
+
+
+ResourceCounts = tuple[tuple[str, int], ...]
+"""(resource, milli-units)."""
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """The devices that one pod needs."""
+
+    accelerators: ResourceCounts
+    pools: ResourceCounts  # resources of its rails
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Return the resources: the requested accelerators, then the pools."""
+        return [name for name, _ in (*self.accelerators, *self.pools)]
+
+    @property
+    def rail_devices(self) -> int:
+        """Return the number of devices of its rails."""
+        return sum(amount for _, amount in self.pools) // resources.UNIT
 
 
 class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
@@ -38,6 +61,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     is_filtered: bool = True  # candidate nodes match the pod's selector and affinity, as those of a scheduler do
     is_announced: bool = False  # the scheduler announces what it places, and scores nodes to preempt: Volcano
     is_confined: bool = False  # Volcano offers the gang, or its parts, the nodes of one HyperNode after the other
+    is_single_pod: bool = False  # single-pod job, which fills partly used nodes first; known of a kind (`build_kind`)
 
     @functools.cached_property
     def key(self) -> str:
@@ -81,6 +105,48 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     def devices(self) -> frozenset[str]:
         """Return the accelerators of the policy, and the resources of the rails that the pod needs."""
         return frozenset((*self.accelerators, *(need.resource for need in self.needs)))
+
+    # --- what nodes are evaluated for ---------------------------------------------------------------------------
+
+    def build_kind(self, requests: resources.FrozenAmounts, *, is_single_pod: bool) -> "SchedulingRequest":
+        """Return the request, without nodes, of pods with these requests in the gang. One stands for all equal ones."""
+        needs = self.needs if requests == self.requests else intent.find_requested(requests, self.fabric.rails)
+        return msgspec.structs.replace(self, requests=requests, needs=needs, nodes=(), is_single_pod=is_single_pod)
+
+    @property
+    def signature(self) -> Hashable:
+        """Return all that the evaluation of nodes reads. Pods with the same one share it: usually those of a gang."""
+        spec, policy = self.spec, (self.policy.digest, self.fabric_name, self.fabric.rails)
+        constraints = _encode((spec.node_selector, spec.affinity, spec.tolerations))
+        requests = tuple(sorted(self.requests.items()))
+        return *policy, self.uncounted_rails, self.needs, requests, constraints, self.is_single_pod
+
+    @functools.cached_property
+    def demand(self) -> Demand:
+        """Return the needed devices, requested or not."""
+        accelerators = [(name, self.requests[name]) for name in self.accelerators if self.requests.get(name, 0) > 0]
+        return Demand(tuple(accelerators), pools=tuple((need.resource, need.amount) for need in self.needs))
+
+    @functools.cached_property
+    def unrequested(self) -> Mapping[str, int]:
+        """Return the resources of rails that the pod needs and does not request, with the needed amounts."""
+        return {need.resource: need.amount for need in self.needs if not self.requests.get(need.resource, 0)}
+
+    def count_devices_of_nics(self, need: intent.Need) -> int:
+        """Return how many devices of a pool, in milli-units, are in use if each NIC has one pod."""
+        nics = sum(1 for rail in self.fabric.rails if rail.resource == need.resource) or 1
+        return self.fabric.count_devices(nics) * resources.UNIT
+
+    def count_uplinks_per_rail(self) -> float:
+        """Return the number of uplinks available to each rail that the pod uses.
+
+        If all rails of a node share the uplinks of one switch, a pod that uses four of eight rails has two uplinks for
+        each. If each rail has separate uplinks, it has one.
+        """
+        rails = len(self.fabric.rails)
+        used = sum(self.fabric.count_rails(-(-need.amount // resources.UNIT), len(need.rails)) for need in self.needs)
+        is_shared = not presets.has_own_uplinks(self.fabric.placement)
+        return rails / used if is_shared and 0 < used < rails else 1.0
 
 
 def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol

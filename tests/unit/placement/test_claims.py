@@ -281,7 +281,7 @@ class World:
         request = build_request(self.state.cluster, other, ["n1"])
         index = self.engine.get_index(request)
         free = [row.free for row in index.find_class("n1").facts.devices]
-        by_name = dict(zip(index.signature.devices, free, strict=True))
+        by_name = dict(zip(index.kind.demand.names, free, strict=True))
         return {name: OFFERED[name] - by_name[name] // 1000 for name in USED}
 
     def expect_used(self):

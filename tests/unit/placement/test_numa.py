@@ -14,6 +14,7 @@ from placing import GPU, RAILS, RESOURCES, TWO_SIDED, build_cluster, build_repor
 from extender import state as states
 from railwright.cluster import snapshots
 from railwright.fabric import node_views, resources, views
+from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.nodes import node_index, numa
 from railwright.fabric.policy import model
 
@@ -36,7 +37,7 @@ def zones(*free):
 def want(gpus, *rails, pool=0):
     rails = {RESOURCES[rail]: 1 for rail in rails} | ({POOL: pool} if pool else {})
     pools = tuple((name, count * 1000) for name, count in rails.items())
-    return numa.NumaDemand(((GPU, gpus * 1000),) if gpus else (), pools)
+    return scheduling_request.Demand(((GPU, gpus * 1000),) if gpus else (), pools)
 
 
 def pod(gpus, *rails, pool=0):
@@ -188,7 +189,7 @@ def test_numa_nodes_of_memory_alone_cost_nothing():
     """A GB200 node reports a NUMA node for every slice of its GPUs' memory."""
     free = [{GPU: 1000, RESOURCES[0]: 1000}, {GPU: 2000}, {GPU: 2000, RESOURCES[0]: 2000}, {GPU: 2000}, *[{}] * 8]
     zones = tuple(numa.Zone(node, resources.freeze(here)) for node, here in enumerate(free))
-    want = numa.NumaDemand(accelerators=((GPU, 7000),), pools=((RESOURCES[0], 1000),))
+    want = scheduling_request.Demand(accelerators=((GPU, 7000),), pools=((RESOURCES[0], 1000),))
     usage = [{GPU: 7000, RESOURCES[0]: 3000}]
     assert numa.assign(zones, want) == numa.assign(zones[:4], want)
     assert numa.subtract_usage(zones, usage)[:4] == numa.subtract_usage(zones[:4], usage)

@@ -54,7 +54,7 @@ def diagnose(decision: decisions.Decision, cluster: cluster_state.ClusterState) 
         return Diagnosis(False, never_fits, min_leaves, (*shortage, *_explain_prior_rights(decision)))
     if len(leaves) <= 1 and plan.bandwidth >= bandwidth.FULL:
         return Diagnosis(min_leaves=min_leaves)
-    if decision.planning_view.index.signature.is_single_pod:
+    if decision.planning_view.index.kind.is_single_pod:
         message = (
             f"modelled at {plan.bandwidth:.2f} of the bandwidth: a single-pod job fills partly used nodes first, and "
             "none of the fullest nodes that fit has more bandwidth"

@@ -1,93 +1,24 @@
-"""Evaluates a class of nodes for one scheduling signature, once for all equal nodes and equal pods.
+"""Evaluates a class of nodes for one kind of pods, once for all equal nodes and equal pods.
 
-The signature has all inputs from the pod and the policy to the evaluation of a node. Pods with the same one, usually
-all workers of a gang, share the cached evaluations of all nodes.
+The request of a kind has all inputs from the pod and the policy (`scheduling_request`). Pods with the same signature,
+usually all workers of a gang, share the cached evaluations of all nodes.
 
 The input is the state of a node (`NodeFacts`, hashable). The output (`NodeClass`) has the modelled bandwidth per
 slot, and the inputs of all score terms except locality. Devices that are taken, or a broken rail, leave no slot.
 """
 
 import functools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from railwright.fabric import intent, resources, views
+from railwright.fabric import intent, resources
 from railwright.fabric.placement import bandwidth, scheduling_request
 from railwright.fabric.placement.nodes import numa
 from railwright.fabric.placement.state import object_info
-from railwright.fabric.policy import model, presets
 
 MAX_SLOTS_PER_NODE = 64  # upper limit for the slots of one node; a larger number counts as this
-
-
-_encode = msgspec.json.Encoder().encode
-
-
-class SchedulingSignature(msgspec.Struct, frozen=True):
-    """The scheduling signature of equal pods under one policy."""
-
-    key: Hashable
-    spec: views.PodSpec  # only node selector, tolerations and affinity are used
-    fabric: model.Fabric
-    domains: tuple[str, ...]
-    accelerators: tuple[str, ...]  # the policy's resource names
-    needs: tuple[intent.Need, ...]
-    uncounted_rails: tuple[str, ...]  # used without a resource
-    requests: resources.Amounts
-    devices: tuple[str, ...]  # order of device amounts: the requested accelerators, then the pools
-    full_demand: numa.NumaDemand  # needed devices, requested or not
-    is_single_pod: bool  # single-pod job, which fills partly used nodes first
-
-    def count_devices_of_nics(self, need: intent.Need) -> int:
-        """Return how many devices of a pool, in milli-units, are in use if each NIC has one pod."""
-        nics = sum(1 for rail in self.fabric.rails if rail.resource == need.resource) or 1
-        return self.fabric.count_devices(nics) * resources.UNIT
-
-    @property
-    def unrequested(self) -> Mapping[str, int]:
-        """Return the resources of rails that the pod needs and does not request, with the needed amounts."""
-        return {need.resource: need.amount for need in self.needs if not self.requests.get(need.resource, 0)}
-
-    def count_uplinks_per_rail(self) -> float:
-        """Return the number of uplinks available to each rail that a pod with this signature uses.
-
-        If all rails of a node share the uplinks of one switch, a pod that uses four of eight rails has two uplinks for
-        each. If each rail has separate uplinks, it has one.
-        """
-        rails = len(self.fabric.rails)
-        used = sum(self.fabric.count_rails(-(-need.amount // resources.UNIT), len(need.rails)) for need in self.needs)
-        is_shared = not presets.has_own_uplinks(self.fabric.placement)
-        return rails / used if is_shared and 0 < used < rails else 1.0
-
-
-def build_signature(
-    request: scheduling_request.SchedulingRequest,
-    requests: resources.Amounts,
-    *,
-    is_single_pod: bool,
-) -> SchedulingSignature:
-    """Build the signature of pods with these requests in the requesting pod's gang."""
-    spec = request.spec
-    needs = request.needs if requests == request.requests else intent.find_requested(requests, request.fabric.rails)
-    constraints = _encode((spec.node_selector, spec.affinity, spec.tolerations))
-    accelerators = tuple((name, requests[name]) for name in request.accelerators if requests.get(name, 0) > 0)
-    demand = numa.NumaDemand(accelerators, pools=tuple((need.resource, need.amount) for need in needs))
-    fabric_key = (request.policy.digest, request.fabric_name, request.fabric.rails, request.uncounted_rails)
-    return SchedulingSignature(
-        key=(*fabric_key, needs, tuple(sorted(requests.items())), constraints, is_single_pod),
-        spec=spec,
-        fabric=request.fabric,
-        domains=request.domains,
-        accelerators=request.accelerators,
-        needs=needs,
-        uncounted_rails=request.uncounted_rails,
-        requests=requests,
-        devices=tuple(name for name, _ in (*accelerators, *demand.pools)),
-        full_demand=demand,
-        is_single_pod=is_single_pod,
-    )
 
 
 class Devices(NamedTuple):
@@ -111,7 +42,7 @@ class NodeFacts(NamedTuple):
     eligible: bool
     shape: str
     fits_by_other_resources: int  # pods that fit by CPU, memory and number of pods, at most MAX_SLOTS_PER_NODE
-    devices: tuple[Devices, ...]  # in the order of the signature's `devices`
+    devices: tuple[Devices, ...]  # in the order of `Demand.names`
     broken: tuple[object_info.BrokenRail, ...]  # rails of the pod; the node comes last
     zones: numa.Zones = ()
     allocatable_zones: numa.Zones = ()  # allocatable, as if no pod ran on the node
@@ -158,13 +89,13 @@ class Pool(msgspec.Struct, frozen=True):
 
 
 class NodeClass(msgspec.Struct, frozen=True, eq=False):
-    """Nodes with equal facts, as pods with one scheduling signature see them.
+    """Nodes with equal facts, as pods of one kind see them.
 
     A node index has exactly one object for each value of the facts, so comparing objects compares facts.
     """
 
     facts: NodeFacts
-    demand: numa.NumaDemand
+    demand: scheduling_request.Demand
     pools: tuple[Pool, ...]
     usage: Mapping[str, Devices]  # of each requested accelerator and pool
     numa_assignments: tuple[numa.NumaAssignment, ...]  # of one pod after another; () if the layout is unknown
@@ -227,40 +158,38 @@ def list_bandwidths(node_class: NodeClass, rails: int) -> Sequence[Bandwidth]:
 # --- evaluation -----------------------------------------------------------------------------------------------
 
 
-def evaluate(signature: SchedulingSignature, facts: NodeFacts) -> NodeClass:
+def evaluate(kind: scheduling_request.SchedulingRequest, facts: NodeFacts) -> NodeClass:
     """Evaluate nodes with these facts."""
-    pools = _list_pools(signature, facts)
+    pools = _list_pools(kind, facts)
     usage = {
-        name: devices for name, devices in zip(signature.devices, facts.devices, strict=True) if devices.requested > 0
+        name: devices for name, devices in zip(kind.demand.names, facts.devices, strict=True) if devices.requested > 0
     }
     by_device = [max(0, row.free // row.requested) for row in usage.values()]
-    fitting = min(facts.fits_by_other_resources, *by_device, 1 if signature.is_single_pod else MAX_SLOTS_PER_NODE)
+    fitting = min(facts.fits_by_other_resources, *by_device, 1 if kind.is_single_pod else MAX_SLOTS_PER_NODE)
     numa_assignments = (
-        numa.assign_all(facts.zones, signature.full_demand, fitting, signature.unrequested)
-        if facts.zones and fitting
-        else ()
+        numa.assign_all(facts.zones, kind.demand, fitting, kind.unrequested) if facts.zones and fitting else ()
     )
     slots = fitting if facts.eligible and not facts.broken else 0
     factors, has_unsplit_slot = [1.0] * slots, slots > 0
     if numa_assignments:
-        factors = [_compute_numa_factor(signature, assignment) for assignment in numa_assignments[:slots]]
-        has_unsplit_slot = _has_unsplit_slot(signature, facts, numa_assignments[:slots])
+        factors = [_compute_numa_factor(kind, assignment) for assignment in numa_assignments[:slots]]
+        has_unsplit_slot = _has_unsplit_slot(kind, facts, numa_assignments[:slots])
     return NodeClass(
         facts=facts,
-        demand=signature.full_demand,
+        demand=kind.demand,
         pools=pools,
         usage=usage,
         numa_assignments=numa_assignments,
         slot_numa_factors=tuple(sorted(factors, reverse=True)),
-        shares=tuple([_compute_shares(signature, pools, pods) for pods in range(max(1, slots) + 1)]),
+        shares=tuple([_compute_shares(kind, pools, pods) for pods in range(max(1, slots) + 1)]),
         has_unsplit_slot=has_unsplit_slot,
     )
 
 
-def _list_pools(signature: SchedulingSignature, facts: NodeFacts) -> tuple[Pool, ...]:
+def _list_pools(kind: scheduling_request.SchedulingRequest, facts: NodeFacts) -> tuple[Pool, ...]:
     """Return each pool that the pod needs, and its rails without a resource."""
-    rows = list(zip(signature.needs, facts.devices[-len(signature.needs) :], strict=False))
-    if rails := signature.uncounted_rails:
+    rows = list(zip(kind.needs, facts.devices[-len(kind.needs) :], strict=False))
+    if rails := kind.uncounted_rails:
         amount = len(rails) * resources.UNIT
         rows.append((intent.Need(rails, "", amount), Devices(amount, amount, amount, amount)))
     broken = frozenset([row.rail for row in facts.broken])
@@ -268,29 +197,31 @@ def _list_pools(signature: SchedulingSignature, facts: NodeFacts) -> tuple[Pool,
 
 
 def _has_unsplit_slot(
-    signature: SchedulingSignature,
+    kind: scheduling_request.SchedulingRequest,
     facts: NodeFacts,
     numa_assignments: tuple[numa.NumaAssignment, ...],
 ) -> bool:
     """True if a slot uses no more NUMA nodes than on an empty node. For a single-pod job only its GPUs count."""
-    demand = signature.full_demand
-    if signature.is_single_pod:
-        demand = numa.NumaDemand(accelerators=demand.accelerators, pools=())
-        numa_assignments = numa.assign_all(facts.zones, demand, len(numa_assignments), signature.unrequested)
+    demand = kind.demand
+    if kind.is_single_pod:
+        demand = scheduling_request.Demand(accelerators=demand.accelerators, pools=())
+        numa_assignments = numa.assign_all(facts.zones, demand, len(numa_assignments), kind.unrequested)
     ideal = numa.assign(facts.allocatable_zones, demand)
     min_zones = len(ideal.zones) if ideal else len(facts.zones)
     return any(len(assignment.zones) <= min_zones for assignment in numa_assignments)
 
 
-def _compute_numa_factor(signature: SchedulingSignature, assignment: numa.NumaAssignment) -> float:
+def _compute_numa_factor(kind: scheduling_request.SchedulingRequest, assignment: numa.NumaAssignment) -> float:
     """Return the NUMA factor, 0..1, of a pod's rail bandwidth: less than 1 if rails are on another NUMA node."""
-    rail_devices = signature.full_demand.rail_devices
+    rail_devices = kind.demand.rail_devices
     if assignment.local >= rail_devices:
         return 1.0
     return (assignment.local + bandwidth.MISALIGNED * (rail_devices - assignment.local)) / rail_devices
 
 
-def _compute_shares(signature: SchedulingSignature, pools: tuple[Pool, ...], further_pods: int) -> tuple[float, ...]:
+def _compute_shares(
+    kind: scheduling_request.SchedulingRequest, pools: tuple[Pool, ...], further_pods: int
+) -> tuple[float, ...]:
     """Return the bandwidth of each needed rail as a share of all needed rails, for each of `further_pods` further pods.
 
     0 stands for the peers that the node runs: their NUMA nodes are unknown, so their rails count as aligned. Pods
@@ -301,16 +232,16 @@ def _compute_shares(signature: SchedulingSignature, pools: tuple[Pool, ...], fur
     for pool in pools:
         # A NIC shared by g pods gives each 1/g (measured pair: 0.62 of two NICs, llm-d blog 2026-08-20). That includes
         # pods of one gang: NCCL treats pods with different host names as different hosts, with traffic over the NIC.
-        pods = _count_pods_per_nic(pool, signature, further_pods) if pool.need.resource else 1
+        pods = _count_pods_per_nic(pool, kind, further_pods) if pool.need.resource else 1
         free_share = min(1.0, max(0, pool.devices.free) / pool.need.amount) if further_pods else 1.0
         rail_share = 1 / pods * free_share / rail_count
         shares.extend([rail_share * rate for rate in pool.rate_rails()])
     return tuple(shares)
 
 
-def _count_pods_per_nic(pool: Pool, signature: SchedulingSignature, further_pods: int) -> int:
+def _count_pods_per_nic(pool: Pool, kind: scheduling_request.SchedulingRequest, further_pods: int) -> int:
     """Return the pods per NIC of a pool with `further_pods` further pods, evenly distributed over the NICs."""
-    one_pod_per_nic = signature.count_devices_of_nics(pool.need)
+    one_pod_per_nic = kind.count_devices_of_nics(pool.need)
     amount = pool.need.amount
     gang = pool.devices.peers + further_pods * amount
     if amount > one_pod_per_nic:  # several devices of one NIC: a pod does not share a NIC with itself

@@ -1,10 +1,10 @@
-"""Finds the state of every node, and its class for pods with one scheduling signature.
+"""Finds the state of every node, and its class for one kind of pods.
 
 The state of a node is what is known of it that is the same for every pod of a fabric. The states follow the change log
 of the cluster. The devices of each NUMA node come from the node's report and its shape (docs/interface.md 7.4).
 
-A `NodeIndex` evaluates each state once for its signature, and states with equal facts form one class. So the cost of a
-decision depends on the number of states, not of nodes. A `RequestView` adds the overrides of one request: nodes of
+A `NodeIndex` evaluates each state once for one kind of pods, and states with equal facts form one class. So the cost of
+a decision depends on the number of states, not of nodes. A `RequestView` adds the overrides of one request: nodes of
 peers, and the pod's own old node.
 """
 
@@ -174,40 +174,38 @@ def _is_current(
 
 
 class NodeIndex:
-    """The classes of all nodes for one scheduling signature."""
+    """The classes of all nodes for one kind of pods."""
 
     def __init__(
         self,
-        signature: node_evaluation.SchedulingSignature,
+        kind: scheduling_request.SchedulingRequest,
         states: NodeStates,
         cluster: cluster_state.ClusterState,
     ) -> None:
-        self.signature = signature
-        self._uplinks_per_rail = signature.count_uplinks_per_rail()
+        self.kind, self._devices = kind, kind.demand.names
+        self._uplinks_per_rail = kind.count_uplinks_per_rail()
         self._other_requests = [
-            (name, amount)
-            for name, amount in signature.requests.items()
-            if amount > 0 and name not in signature.devices
+            (name, amount) for name, amount in kind.requests.items() if amount > 0 and name not in self._devices
         ]
         # True: the free devices of a node do not show how many pods of the gang share its NICs
-        self.needs_peer_usage = bool(signature.unrequested) or any(
-            need.amount > signature.count_devices_of_nics(need) for need in signature.needs
+        self.needs_peer_usage = bool(kind.unrequested) or any(
+            need.amount > kind.count_devices_of_nics(need) for need in kind.needs
         )
-        needed = frozenset(signature.uncounted_rails).union(*[need.rails for need in signature.needs])
-        self._rails = [rail for rail in signature.fabric.rails if rail.name in needed]
+        needed = kind.rails
+        self._rails = [rail for rail in kind.fabric.rails if rail.name in needed]
         self._states, self._cluster = states, cluster
         self.leaf_by_node: Mapping[str, topology.Domain] = states.leaf_by_node
         self.nodes_by_leaf: Mapping[topology.Domain, Mapping[str, None]] = states.nodes_by_leaf
         # caches of this index, so that it leaves nothing behind
         self.get_class = functools.lru_cache(MAX_STATES)(self._evaluate)
         self._get_class_of_state = functools.lru_cache(MAX_STATES)(self._evaluate_state)
-        self._depends_on_labels = eligibility.depends_on_labels(signature.spec)
+        self._depends_on_labels = eligibility.depends_on_labels(kind.spec)
         self._unselected: tuple[int, Collection[str]] = (-1, ())  # at a version of the nodes
 
     @property
     def uplinks(self) -> bandwidth.Uplinks:
         """Return the uplinks of all domains, as a gang of such pods uses them."""
-        ratios = self.signature.fabric.placement.oversubscription
+        ratios = self.kind.fabric.placement.oversubscription
         return bandwidth.Uplinks(self._states.domain_sizes, ratios, self._uplinks_per_rail)
 
     def find_class(
@@ -238,11 +236,11 @@ class NodeIndex:
         return None if state is None else self.get_class(self._build_facts(state, peer_requests))
 
     def _evaluate(self, facts: node_evaluation.NodeFacts) -> node_evaluation.NodeClass:
-        node_class = node_evaluation.evaluate(self.signature, facts)
+        node_class = node_evaluation.evaluate(self.kind, facts)
         return msgspec.structs.replace(
             node_class,
-            score=score_terms.compute_score(node_class, self.signature),
-            fill_order=score_terms.compute_fill_order(node_class) if self.signature.is_single_pod else (),
+            score=score_terms.compute_score(node_class, self.kind),
+            fill_order=score_terms.compute_fill_order(node_class) if self.kind.is_single_pod else (),
         )
 
     @property
@@ -250,7 +248,7 @@ class NodeIndex:
         """Return the nodes whose labels the pod's node selector or affinity excludes."""
         if not self._depends_on_labels:
             return ()
-        spec, version = self.signature.spec, self._cluster.nodes_version
+        spec, version = self.kind.spec, self._cluster.nodes_version
         if self._unselected[0] != version:
             nodes = self._cluster.nodes.items()
             self._unselected = version, {name for name, node in nodes if not eligibility.selects(node, spec)}
@@ -276,7 +274,7 @@ class NodeIndex:
     ) -> node_evaluation.NodeFacts:
         node = state.node
         return node_evaluation.NodeFacts(
-            eligible=eligibility.admits(node, self.signature.spec),
+            eligible=eligibility.admits(node, self.kind.spec),
             shape=state.shape,
             fits_by_other_resources=self._count_fitting_pods(state.free),
             devices=tuple(
@@ -285,10 +283,10 @@ class NodeIndex:
                         state.free.get(name, 0),
                         node.allocatable.get(name, 0),
                         node.capacity.get(name, 0),
-                        self.signature.requests.get(name, 0),
+                        self.kind.requests.get(name, 0),
                         self._sum_peer_usage(name, peer_requests) if peer_requests else 0,
                     )
-                    for name in self.signature.devices
+                    for name in self._devices
                 ]
             ),
             broken=object_info.find_broken(node, self._rails),
@@ -298,7 +296,7 @@ class NodeIndex:
 
     def replace_free(self, facts: node_evaluation.NodeFacts, free: resources.Amounts) -> node_evaluation.NodeFacts:
         """Return the facts of a node with these free resources and free NUMA nodes, as if its pods were gone."""
-        devices = zip(self.signature.devices, facts.devices, strict=True)
+        devices = zip(self._devices, facts.devices, strict=True)
         return facts._replace(
             devices=tuple([row._replace(free=free.get(name, 0)) for name, row in devices]),
             fits_by_other_resources=self._count_fitting_pods(free),
@@ -308,7 +306,7 @@ class NodeIndex:
 
     def _sum_peer_usage(self, device: str, peer_requests: Sequence[resources.Amounts]) -> int:
         """Return how much of a device peers use. Those with accelerators also use rails without requesting them."""
-        unrequested, accelerators = self.signature.unrequested.get(device, 0), self.signature.accelerators
+        unrequested, accelerators = self.kind.unrequested.get(device, 0), self.kind.accelerators
         return sum(requests.get(device, 0) for requests in peer_requests) or sum(
             unrequested for requests in peer_requests if any(requests.get(name, 0) > 0 for name in accelerators)
         )

@@ -12,10 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from railwright.fabric import node_views, resources, views
+from railwright.fabric.placement import scheduling_request
 from railwright.fabric.policy import model
-
-ResourceCounts = tuple[tuple[str, int], ...]
-"""(resource, milli-units), sorted by resource."""
 
 
 class Zone(msgspec.Struct, frozen=True):
@@ -27,18 +25,6 @@ class Zone(msgspec.Struct, frozen=True):
 
 Zones = tuple[Zone, ...]
 """The NUMA nodes of a node by number; () if the layout is unknown."""
-
-
-class NumaDemand(msgspec.Struct, frozen=True):
-    """The devices that one pod needs."""
-
-    accelerators: ResourceCounts
-    pools: ResourceCounts  # resources of its rails
-
-    @property
-    def rail_devices(self) -> int:
-        """Return the number of devices of its rails."""
-        return sum(amount for _, amount in self.pools) // resources.UNIT
 
 
 class NumaAssignment(msgspec.Struct, frozen=True):
@@ -154,13 +140,13 @@ def subtract_usage(zones: Zones, requests: Iterable[resources.Amounts]) -> Zones
 
 
 @functools.lru_cache(maxsize=4096)  # many nodes have the same shape and the same pods
-def _subtract_usage(zones: Zones, pods: tuple[ResourceCounts, ...]) -> Zones:
+def _subtract_usage(zones: Zones, pods: tuple[scheduling_request.ResourceCounts, ...]) -> Zones:
     homes: dict[str, int] = {}
     for zone in zones:
         for name in zone.free:
             homes[name] = homes.get(name, 0) + 1
 
-    def order(pod: ResourceCounts) -> tuple[bool, int]:
+    def order(pod: scheduling_request.ResourceCounts) -> tuple[bool, int]:
         return all(homes[name] > 1 for name, _ in pod), -sum(amount for _, amount in pod)
 
     # Pods with a choice of NUMA nodes come last, so that they do not take the only place of another.
@@ -169,11 +155,11 @@ def _subtract_usage(zones: Zones, pods: tuple[ResourceCounts, ...]) -> Zones:
     return zones
 
 
-def _find_usage(zones: Zones, pod: ResourceCounts) -> Zones:
+def _find_usage(zones: Zones, pod: scheduling_request.ResourceCounts) -> Zones:
     """Return the devices of each zone to charge to a pod, limited to those that are not charged to other pods."""
     there = [(name, min(amount, sum(zone.free.get(name, 0) for zone in zones))) for name, amount in pod]
     there.sort(key=lambda usage: -usage[1])  # the resource with most devices counts as the accelerator: none is marked
-    assignment = assign(zones, NumaDemand(tuple(there[:1]), tuple(there[1:])), by_number=True)
+    assignment = assign(zones, scheduling_request.Demand(tuple(there[:1]), tuple(there[1:])), by_number=True)
     return assignment.taken if assignment else ()
 
 
@@ -199,7 +185,7 @@ def subtract_zones(zones: Zones, taken: Zones) -> Zones:
 
 
 @functools.lru_cache(maxsize=4096)  # a cluster has few different numbers of free devices
-def assign(zones: Zones, demand: NumaDemand, *, by_number: bool = False) -> NumaAssignment | None:
+def assign(zones: Zones, demand: scheduling_request.Demand, *, by_number: bool = False) -> NumaAssignment | None:
     """Return the NUMA assignment of a pod, or None if its devices are not free.
 
     The pod gets one NUMA node if one has all its devices: the one with the least free, so that idle NUMA nodes stay
@@ -290,7 +276,7 @@ def _add_up(rows: Iterable[Sequence[int]]) -> Sequence[int]:
 
 
 def assign_all(
-    zones: Zones, demand: NumaDemand, limit: int, unrequested: Collection[str] = ()
+    zones: Zones, demand: scheduling_request.Demand, limit: int, unrequested: Collection[str] = ()
 ) -> tuple[NumaAssignment, ...]:
     """Return the NUMA assignments of up to `limit` equal pods, one after another, as long as they fit.
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from railwright.fabric import resources, text
+from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.nodes import node_evaluation
 
 
@@ -142,24 +143,24 @@ def _score_fill_order(node_class: node_evaluation.NodeClass) -> float:
     return weight * (_COMPACT * is_unsplit + _FULL * utilization) / (_COMPACT + _FULL)
 
 
-def compute_score(node_class: node_evaluation.NodeClass, signature: node_evaluation.SchedulingSignature) -> float:
+def compute_score(node_class: node_evaluation.NodeClass, kind: scheduling_request.SchedulingRequest) -> float:
     """Return the score without locality, 0..100. For a single-pod job the fill order replaces some terms."""
     if node_class.facts.broken:
         return 0.0
-    replaced = _REPLACED_TERMS if signature.is_single_pod else ()
+    replaced = _REPLACED_TERMS if kind.is_single_pod else ()
     total = sum(term.weight * term.score(node_class) for term in TERMS if term.name not in replaced)
-    if signature.is_single_pod:
+    if kind.is_single_pod:
         total += _score_fill_order(node_class)
-    return 100.0 * total / _sum_weights(signature)
+    return 100.0 * total / _sum_weights(kind)
 
 
-def score_locality(signature: node_evaluation.SchedulingSignature) -> float:
+def score_locality(kind: scheduling_request.SchedulingRequest) -> float:
     """Return the score, 0..100, that the best locality adds; 0 if the policy has no domains."""
-    return 100.0 * LOCALITY_WEIGHT / _sum_weights(signature) if signature.domains else 0.0
+    return 100.0 * LOCALITY_WEIGHT / _sum_weights(kind) if kind.domains else 0.0
 
 
-def _sum_weights(signature: node_evaluation.SchedulingSignature) -> float:
-    return (LOCALITY_WEIGHT if signature.domains else 0.0) + sum([term.weight for term in TERMS])
+def _sum_weights(kind: scheduling_request.SchedulingRequest) -> float:
+    return (LOCALITY_WEIGHT if kind.domains else 0.0) + sum([term.weight for term in TERMS])
 
 
 # --- kube-scheduler's integers --------------------------------------------------------------------------------
