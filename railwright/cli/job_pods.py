@@ -10,7 +10,7 @@ from railwright.cli import output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, watch_wire
 from railwright.fabric import names, views
-from railwright.fabric.workloads import membership
+from railwright.fabric.workloads import frameworks, membership, registry
 
 # reasons of Events about rejected pods: of railwright's webhook, and of controllers
 _REJECTIONS = ("FabricRefused", "FailedCreate")
@@ -104,13 +104,15 @@ async def find(client: clients.Client, namespace: str, form: str, name: str) -> 
     if not members:
         raise output.UnreadableError(
             f"{form}/{name}: no pod in namespace {namespace} belongs to it; "
-            f"{await _explain_absence(client, namespace, name)}"
+            f"{await _explain_absence(client, namespace, form, name)}"
         )
     return sorted(members, key=membership.find_rank)
 
 
-async def _explain_absence(client: clients.Client, namespace: str, name: str) -> str:
-    """Return the newest rejection of pods of a job or gang, otherwise how to find out why it has no pods."""
+async def _explain_absence(client: clients.Client, namespace: str, form: str, name: str) -> str:
+    """Return the newest rejection of pods of a job or gang, otherwise what is known of the workload itself, otherwise
+    how to find out why it has no pods.
+    """
     last = name.rpartition("/")[2]
     query, events = {"fieldSelector": "type=Warning"}, []
     with contextlib.suppress(errors.ClusterError):  # many who may read pods may not read Events
@@ -127,9 +129,46 @@ async def _explain_absence(client: clients.Client, namespace: str, name: str) ->
         message = output.escape_controls(f"Event {event.reason} at {time} of {owner}: {event.message}")
         other = f"if {owner} is another job's, the pods of a finished job may be deleted, or -n NAMESPACE is missing"
         return message if is_own else f"{message}; {output.escape_controls(other)}"
+    if cause := await _describe_workload(client, namespace, form, last):
+        return cause
     return (
         "check the name, or select another namespace with -n NAMESPACE. If its pods were rejected, an Event says why: "
         f"kubectl get events --field-selector type=Warning -n {namespace}; those of a finished job may be deleted"
+    )
+
+
+async def _describe_workload(client: clients.Client, namespace: str, form: str, name: str) -> str:
+    """Return what a workload of the kind `form` says about its missing pods, or that there is none of this name.
+
+    Return "" if it is unknown: `form` is no kind, or the caller may not read objects of this kind.
+    """
+    absent = []
+    for kind in registry.KINDS:
+        if form not in (kind.name.lower(), kind.plural):  # Kubernetes and Volcano both have a kind Job
+            continue
+        api = f"apis/{kind.group}" if kind.group else "api"
+        path = f"/{api}/{kind.version}/namespaces/{namespace}/{kind.plural}/{parse.quote(name, safe='')}"
+        try:
+            workload = await watch_wire.find_object(client, path, dict[str, Any])
+        except errors.ClusterError:  # without the right to read it, or the API server does not serve the kind
+            continue
+        if workload is None:
+            absent.append(kind.display_name)
+            continue
+        spec = frameworks.get_mapping(workload, "spec")
+        is_suspended = spec.get("suspend") or frameworks.get_mapping(spec, "runPolicy").get("suspend")
+        cause = (
+            "is suspended, so its controller creates no pods until a queue such as Kueue, or its author, resumes it"
+            if is_suspended
+            else "exists. Its controller has created no pod yet, or the pods were deleted, as those of a finished job"
+        )
+        describe = f"kubectl describe {kind.display_name.lower().removesuffix('.')} {name} -n {namespace}"
+        return f"{kind.name} {name} {cause}. To see why: {describe}"
+    if not absent:
+        return ""
+    return (
+        f"there is no {' or '.join(dict.fromkeys(absent))} of this name. Check kind and name, or select another "
+        "namespace with -n NAMESPACE"
     )
 
 

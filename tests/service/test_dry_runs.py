@@ -154,6 +154,12 @@ async def test_a_pod_that_the_webhook_did_not_see_is_no_answer(tmp_path):
     assert answer.message == "the API server creates such a pod without calling railwright's webhook"
 
 
+async def test_a_record_that_cannot_be_read_is_named(run):
+    metadata = {**POD["metadata"], "annotations": {"railwright.io/injection": "copied"}}
+    code, _, err = await run(lambda pod: web.json_response(pod, status=201), {**POD, "metadata": metadata}, "explain")
+    assert (code, "annotation railwright.io/injection of the dry-run pod is no record that" in err) == (2, True), err
+
+
 async def test_other_answers_are_errors_of_the_cluster(tmp_path):
     for answer in (refuse(429, "busy"), refuse(401, "Unauthorized"), lambda _: web.json_response([1], status=201)):
         async with serving(tmp_path, answer) as (client, _):
@@ -295,11 +301,12 @@ async def test_a_value_of_the_wrong_type_is_named_before_the_dry_run(run):
     assert "metadata.annotations[...]: expected text, not a whole number; put it in quotes\n" in err
 
 
-async def test_a_pod_created_without_the_webhook_is_not_called_injected(run):
+@pytest.mark.parametrize("policy", ["", POLICY, f"{POLICY}mode: warn\n"])
+async def test_a_pod_created_without_the_webhook_is_not_called_injected(run, policy):
     def admit(pod: dict) -> web.Response:
         return web.json_response(complete(pod, injects=False), status=201)
 
-    code, out, _ = await run(admit, POD, "explain")
+    code, out, _ = await run(admit, POD, "explain", policy=policy)
     assert code == 1
     assert "not injected: the API server creates such a pod without calling railwright's webhook\n" in out
     assert out.splitlines()[-1] == "1 template: 0 injected, 0 rejected, 1 unchanged"
@@ -311,11 +318,12 @@ WEBHOOKS = {
 }
 
 
-async def test_while_railwright_is_disabled_nothing_is_called_injected(run):
+@pytest.mark.parametrize("policy", ["", f"{POLICY}mode: warn\n"])
+async def test_while_railwright_is_disabled_nothing_is_called_injected(run, policy):
     def admit(pod: dict) -> web.Response:
         return web.json_response(complete(pod, injects=False), status=201)
 
-    code, out, _ = await run(admit, POD, "explain", objects=DISABLED)
+    code, out, _ = await run(admit, POD, "explain", policy=policy, objects=DISABLED)
     assert code == 1
     assert out.splitlines()[1] == (
         "not injected: railwright is disabled (`railwright disable`), so the API server creates such a pod without its "

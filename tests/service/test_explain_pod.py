@@ -289,6 +289,32 @@ async def test_injected_settings_are_shown_with_values_and_reasons(cluster, run)
     assert [change["entry"] for change in document["changes"]] == ["networks", "env.NCCL_IB_HCA"]
 
 
+VOLCANO = "/api/v1/namespaces/volcano-system/configmaps/volcano-scheduler-configmap"
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "resource", "is_told"),
+    [
+        ("volcano", "nvidia.com/mlx5_9", True),
+        ("volcano", "nvidia.com/mlx5_0", False),
+        ("default-scheduler", "nvidia.com/mlx5_9", False),
+    ],
+)
+async def test_explain_says_if_volcano_does_not_call_the_extender_for_a_pod(cluster, run, scheduler, resource, is_told):
+    container = {"name": "c", "resources": {"limits": {resource: "1"}}}
+    spec = {"nodeName": "n", "schedulerName": scheduler, "containers": [container]}
+    cluster.keep(f"{PODS}/p", {"metadata": {"name": "p", "namespace": "prod", "annotations": RECORD}, "spec": spec})
+    arguments = {"extender.urlPrefix": "https://x:8713/volcano", "extender.managedResources": ["nvidia.com/mlx5_0"]}
+    tiers = [{"plugins": [{"name": "extender", "arguments": arguments}]}]
+    cluster.keep(
+        VOLCANO, {"metadata": {"name": "v"}, "data": {"volcano-scheduler.conf": yaml.safe_dump({"tiers": tiers})}}
+    )
+    cluster.proxied = {"p": (200, {"pod": "prod/p", "node": "n", "gang": {**GANG, "state": "placed", "placed": 1}})}
+    code, out, err = await run("explain", "pod/p", "-n", "prod")
+    assert (code, err) == (0, "")
+    assert ("warning: Volcano places this pod without railwright's extender: it asks only about" in out) == is_told
+
+
 @pytest.mark.parametrize(("state", "code"), [("placed", 0), ("spread", 1), ("never", 1)])
 async def test_a_gang_that_is_spread_or_never_fits_is_a_finding(cluster, run, state, code):
     cluster.keep(f"{PODS}/p", {"metadata": {"name": "p", "namespace": "prod", "annotations": RECORD}, "spec": {}})
@@ -450,9 +476,47 @@ async def test_the_newest_rejection_is_shown_for_a_job_without_pods(cluster, run
         f"{said} FabricRefused at 2026-11-30T20:09:00Z of Job llm-workers-0: of a JobSet llm; if Job llm-workers-0 is "
         "another job's, the pods of a finished job may be deleted, or -n NAMESPACE is missing\n"
     )
-    cluster.fault = lambda request: 403 if request.path == EVENTS else None  # no right to read them
+    # no right to read Events and workloads
+    cluster.fault = lambda request: 403 if request.path.startswith((EVENTS, "/apis/")) else None
     _, _, err = await run(*words, "-n", "prod")
     assert "belongs to it; check the name, or select another namespace with -n NAMESPACE. If its pods were" in err
+
+
+JOBS = "/apis/batch/v1/namespaces/prod/jobs"
+
+
+@pytest.mark.parametrize(
+    ("form", "path", "spec", "said"),
+    [
+        ("job", f"{JOBS}/llm", {"suspend": True}, "Job llm is suspended, so its controller creates no pods until"),
+        ("job", f"{JOBS}/llm", {}, "Job llm exists. Its controller has created no pod yet, or the pods were deleted"),
+        ("job", f"{JOBS}/other", {}, "there is no Job.batch of this name. Check kind and name, or select another"),
+        (
+            "pytorchjob",
+            "/apis/kubeflow.org/v1/namespaces/prod/pytorchjobs/llm",
+            {"runPolicy": {"suspend": True}},
+            "PyTorchJob llm is suspended, ",
+        ),
+        ("pytorchjob", f"{JOBS}/llm", {}, "check the name, or select another namespace"),  # no right to read it
+    ],
+)
+async def test_a_workload_without_pods_is_said_to_be_missing_suspended_or_without_pods_yet(
+    cluster, run, form, path, spec, said
+):
+    cluster.lists[PODS] = cluster.lists[EVENTS] = []
+    cluster.stored[path] = {"metadata": {"name": path.rpartition("/")[2]}, "spec": spec}
+    cluster.fault = lambda request: (
+        403
+        if request.path.startswith(("/apis/batch.volcano.sh", "/apis/kubeflow.org")) and request.path != path
+        else None
+    )
+    code, _, err = await run("explain", f"{form}/llm", "-n", "prod")
+    assert (code, err.startswith(f"railwright: {form}/llm: no pod in namespace prod belongs to it; {said}")) == (
+        2,
+        True,
+    )
+    if "PyTorchJob" in said:
+        assert err.endswith("To see why: kubectl describe pytorchjob.kubeflow.org llm -n prod\n")
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,10 @@ _GROUPS = ("job", "gang")  # of which one pod is explained
 _OBJECT = re.compile(r"[a-z]+(?:\.[a-z0-9.-]+)?/[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)  # without a dot, which a manifest's name has
 _SHORT_NAMES = ("deploy", "ds", "lws", "rc", "rs", "sts", "vcjob", "vj")  # of kinds, as for kubectl
-_KINDS = frozenset(word for kind in registry.KINDS for word in (kind.name.lower(), kind.plural))
-_WORDS = _KINDS.union(_POD, _GROUPS, _SHORT_NAMES)
+_KINDS = {word: kind.name for kind in registry.KINDS for word in (kind.name.lower(), kind.plural)}
+_WORDS = frozenset(_KINDS).union(_POD, _GROUPS, _SHORT_NAMES)
+# Kinds whose controller creates other objects, and the kind of these: pods have their names
+_CREATED = {"CronJob": "Job", "RayJob": "RayCluster", "RayService": "RayCluster", "PodCliqueSet": "PodClique"}
 
 
 def explain(arguments: argparse.Namespace) -> int:
@@ -59,6 +61,11 @@ def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
         raise output.UnreadableError(
             f"explain {kind}/{name}: {base} is no kind of workload that railwright knows, and there is no such file; "
             f"give job/{name} for a job of any kind"
+        )
+    if created := _CREATED.get(_KINDS.get(base, "")):
+        raise output.UnreadableError(
+            f"explain {kind}/{name}: a {_KINDS[base]} creates objects of kind {created}, which have the pods; give "
+            "job/NAME of one of these"
         )
     return ("" if base in _POD else base, name)
 

@@ -18,7 +18,7 @@ from railwright.fabric import intent, names, views
 from railwright.fabric.injection import keys
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
-from webhook import reviews
+from webhook import reviews, state
 
 Tree = dict[str, Any]
 NO_CLUSTER = "give the policy in a file: --policy FILE"
@@ -83,15 +83,21 @@ async def _ask(client: clients.Client, template: templates.Template, pod: Tree) 
     before = after = _decode_comparable(body, pod, client.host)
     label = (after["metadata"].get("labels") or {}).get(names.FABRIC, names.FABRIC_NONE)
     if record := (after["metadata"].get("annotations") or {}).get(names.INJECTION):
+        try:
+            source = f"{source}, policy {intent.decode_record(record).policy}"
+        except intent.InvalidRecordError as error:
+            raise output.UnreadableError(
+                f"annotation {names.INJECTION} of the dry-run pod is no record that this version can read: {error}; "
+                "remove it from the manifest, or compare versions: railwright check -v"
+            ) from None
         before = await _complete_without_us(client, pod)
-        source = f"{source}, policy {intent.decode_record(record).policy}"
     elif (
         label != names.FABRIC_NONE and not outcome and all(names.INJECTION not in warning.text for warning in warnings)
     ):
-        if not await policy_sources.is_unenforced(client):
-            message = policy_sources.DISABLED if await policy_sources.is_disabled(client) else _UNCALLED
+        message = policy_sources.DISABLED if await policy_sources.is_disabled(client) else _UNCALLED
+        if message == policy_sources.DISABLED or not await _is_silent(client, template, pod):
             return previews.build_preview(template, reviews.ALLOWED, source, message=message)
-        outcome = reviews.WOULD_PATCH  # no more than its record, about which the webhook does not warn
+        outcome = reviews.WOULD_PATCH
     operations = jsonpatch.make_patch(before, after).patch
     return previews.build_preview(
         template,
@@ -105,6 +111,15 @@ async def _ask(client: clients.Client, template: templates.Template, pod: Tree) 
         after=after,
         operations=operations,
     )
+
+
+async def _is_silent(client: clients.Client, template: templates.Template, pod: Tree) -> bool:
+    """True if the policy is in mode warn, and the pod would get only its record, so that the webhook does not warn."""
+    policy = await policy_sources.find_readable(client)
+    if policy is None or policy.document.is_enforced:
+        return False
+    preview = previews.preview_admission(msgspec.structs.replace(template, pod=pod), policy, state.State())
+    return not _find_unenforced(preview.warnings)
 
 
 def _find_unenforced(warnings: Sequence[reason.Reason]) -> str:

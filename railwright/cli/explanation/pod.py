@@ -8,21 +8,22 @@ it can read the answer of a newer extender.
 import argparse
 import contextlib
 from collections.abc import Sequence
+from typing import Any
 from urllib import parse
 
 import msgspec
 
-from railwright.cli import cluster_access, formats, job_pods, output, policy_sources
+from railwright.cli import cluster_access, formats, job_pods, output, policy_sources, scheduler_configuration
 from railwright.cli.explanation import extender_answers, recorded
 from railwright.cluster import client as clients
-from railwright.cluster import errors, kubeconfigs
+from railwright.cluster import errors, kubeconfigs, resources, watch_wire
 from railwright.fabric import admission, intent, names, text, views
-from railwright.fabric.injection import init_containers, keys, opt_in, templates
+from railwright.fabric.injection import accelerators, init_containers, keys, opt_in, templates
 from railwright.fabric.overview import overview_types
 from railwright.fabric.placement.explain import node_explanation
 from railwright.fabric.placement.state import pod_usage
 from railwright.fabric.reasons import reason as reasons
-from railwright.fabric.workloads import registry
+from railwright.fabric.workloads import frameworks, registry
 
 # --- what the cluster shows of the pod ----------------------------------------------------------------------
 
@@ -42,6 +43,7 @@ class PodRecord(recorded.Injection, frozen=True, kw_only=True):
     phase: str
     preflight_failure: str  # the message of the init container that has stopped it
     uninjected: str = ""  # why it is not injected although it or its workload opted in, and the fix
+    unasked: str = ""  # why Volcano does not ask the extender about it; "" if it does, or if that is not known
     placement: overview_types.Explanation | None = None  # the extender's answer
 
 
@@ -98,6 +100,26 @@ async def _find_cluster_cause(client: clients.Client) -> str:
     return policy_sources.UNENFORCED if await policy_sources.is_unenforced(client) else ""
 
 
+async def _explain_unasked(client: clients.Client, pod: views.Pod) -> str:
+    """Return why Volcano does not call the extender for a pod, and the fix.
+
+    Return "" if it does, if its ConfigMap may not be read, and for kube-scheduler, whose configuration is a file.
+    """
+    configmap = None
+    if scheduler_configuration.get_scheduler(pod) == "volcano":
+        with contextlib.suppress(errors.ClusterError):
+            configmap = await watch_wire.find_object(client, resources.VOLCANO_CONFIGURATION, dict[str, Any])
+    plugins = scheduler_configuration.list_plugins(scheduler_configuration.read_volcano(configmap))
+    managed = [*map(str, frameworks.get_list(plugins.get("extender"), scheduler_configuration.MANAGED))]
+    if not managed or not accelerators.list_mentioned(pod).isdisjoint(managed):
+        return ""
+    return (
+        "Volcano places this pod without railwright's extender: it asks only about pods that request "
+        f"{' or '.join(managed)}; complete its managedResources (railwright policy scheduler-config prints them), then "
+        "create the pod again"
+    )
+
+
 async def _read_workloads(client: clients.Client, metadata: views.ObjectMeta) -> Sequence[templates.Workload]:
     """Return the owners of a pod that are of known kinds and may be read, the closest first."""
     workloads: list[templates.Workload] = []
@@ -135,6 +157,8 @@ def print_text(record: PodRecord) -> None:
     if record.preflight_failure:
         output.print_styled((record.preflight_failure, "bold red"))
     recorded.print_text(record)
+    if record.unasked:
+        output.print_styled((f"warning: {record.unasked}", "yellow"))
     if record.placement is not None:
         _print_placement(record.placement)
         return
@@ -254,6 +278,8 @@ async def _read(client: clients.Client, namespace: str, name: str, token: str) -
     record = msgspec.structs.replace(record, warnings=(*record.warnings, *warnings))
     if pod.status.has_ended:
         return record, ""
+    if record.rails:
+        record = msgspec.structs.replace(record, unasked=await _explain_unasked(client, pod))
     try:
         answer = await extender_answers.ask(client, namespace, name, token)
     except extender_answers.NoExtenderError as error:

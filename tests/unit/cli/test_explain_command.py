@@ -122,6 +122,24 @@ def test_a_label_that_is_no_text_has_the_message_of_lint(explain):
     assert (code, err) == (2, f"railwright: Job default/j: spec.template.{expected}")
 
 
+@pytest.mark.parametrize(
+    ("word", "kind", "created"),
+    [
+        ("cronjob/llm", "CronJob", "Job"),
+        ("cronjobs.batch/llm", "CronJob", "Job"),
+        ("rayjob/llm", "RayJob", "RayCluster"),
+        ("rayservice/llm", "RayService", "RayCluster"),
+        ("podcliqueset/llm", "PodCliqueSet", "PodClique"),
+    ],
+)
+def test_a_kind_whose_pods_have_other_names_is_refused_with_the_kind_that_has_them(word, kind, created, capsys):
+    assert command_line.main(["explain", word]) == 2
+    assert capsys.readouterr().err == (
+        f"railwright: explain {word}: a {kind} creates objects of kind {created}, which have the pods; give job/NAME "
+        "of one of these\n"
+    )
+
+
 def test_explain_prints_the_diff_and_the_reasons_below_it(explain):
     code, out, err = explain(admitting.pod())
     assert code == 0
