@@ -42,7 +42,7 @@ def request_resources(draft: drafts.Draft, ctx: context.InjectionContext) -> Non
 
     The API server rejects a container with huge pages that requests neither CPU nor memory.
     """
-    if not ctx.role.rails or "devices" in ctx.options.skip:
+    if "devices" in ctx.options.skip:
         return
     pod = draft.pod
     for resource, amount in ctx.fabric.resources.items():

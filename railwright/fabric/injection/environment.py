@@ -129,17 +129,17 @@ def _set_in_env(
     kubelet reads the values that the init container finds.
     """
     added: list[tuple[Mapping[str, Any], str]] = []
-    user_values = []
+    existing, user_values = container.env_by_name, []
     for variable in variables:
-        entry, is_read = f"env.{variable.name}", not variable.value and variable.code is VariableCode.FOUND_IN_POD
-        _, existing = container.env_by_name.get(variable.name, (0, None))
-        if existing is None:
+        name, entry = variable.name, f"env.{variable.name}"
+        is_read = not variable.value and variable.code is VariableCode.FOUND_IN_POD
+        if name not in existing:
             if variable in left_out:
                 continue
-            value = {"valueFrom": mounts.build_file_reference(variable.name)} if is_read else {"value": variable.value}
-            added.append(({"name": variable.name, **value}, entry))
-        elif not _is_ours(existing) if is_read else existing.value != variable.value:
-            user_values.append(variable.name)
+            value = {"valueFrom": mounts.build_file_reference(name)} if is_read else {"value": variable.value}
+            added.append(({"name": name, **value}, entry))
+        elif not _is_ours(existing[name][1]) if is_read else existing[name][1].value != variable.value:
+            user_values.append(name)
             continue
         draft.add_entry(entry, variable.code)
     if added:
@@ -339,7 +339,7 @@ def _select_files(draft: drafts.Draft, container: views.Container, route: Route)
     """Return the variables with the paths of the files, if a container has their volume and the policy sets none."""
     if not route.found:
         return ()
-    if not mounts.has_other_mount(container, mounts.FOUND):
+    if container.volume_by_path.get(names.RAILS_PATH) in {None, mounts.RAILS}:
         return route.settings.paths
     if _has_ucx(route):
         why = f"container {container.name} mounts {names.RAILS_PATH} itself, where UCX finds its file"
@@ -401,8 +401,14 @@ def _drop_overridden(
 
     Ranks started by ssh do not inherit the container's environment, so the file would override the user's value.
     """
-    container_envs = [pod.spec.containers[index].env_by_name for index in mounted]
-    return tuple([one for one in file_vars if not all(_is_overridden(entries, one) for entries in container_envs)])
+    first, *others = [pod.spec.containers[index].env_by_name for index in mounted]
+    return tuple(
+        [
+            one
+            for one in file_vars
+            if one.name not in first or not all(_is_overridden(entries, one) for entries in (first, *others))
+        ]
+    )
 
 
 def _set_file(draft: drafts.Draft, pod: drafts.AppliedPod, text: str) -> None:
@@ -458,34 +464,29 @@ _LIBRARY_SETTING = derive.Variable(LIBRARY_PATH, "", VariableCode.LIBRARY_PATH)
 
 def extend_library_path(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Add the policy's directories to LD_LIBRARY_PATH of the target containers."""
-    directories = ctx.fabric.library_path
-    if ctx.role.rails and "env" not in ctx.options.skip:
-        pod = draft.pod
-        for index in ctx.targets:
-            _extend_in_container(draft, index, pod.spec.containers[index], directories)
-
-
-def _extend_in_container(
-    draft: drafts.Draft, index: int, container: views.Container, directories: tuple[str, ...]
-) -> None:
-    position, entry = container.env_by_name.get(LIBRARY_PATH, (None, None))
-    hidden = entry is None and _env_from_may_set(container, (_LIBRARY_SETTING,))
-    source = "valueFrom" if entry and entry.value_from else "envFrom" if hidden else ""
-    if source:
-        unknown = reasons.Reason(
-            AdmissionCode.VARIABLES_LEFT_TO_ENV_FROM,
-            f"container {container.name} gets LD_LIBRARY_PATH from {source}, to which nothing can be added",
-            fix=f"add {text.join_fitting(directories)} there",
-        )
-        draft.skip(_LIBRARY_ENTRY, unknown)
-        draft.warn(unknown)
+    directories, containers = ctx.fabric.library_path, draft.pod.spec.containers
+    if "env" in ctx.options.skip:
         return
-    current = (entry.value if entry else "") or ""
-    missing = [directory for directory in directories if f":{directory}:" not in f":{current}:"]
-    if missing:
-        value = ":".join([*([current] if current else []), *missing])
-        draft.container(index).set_env(LIBRARY_PATH, value, _LIBRARY_ENTRY, position)
-    draft.add_entry(_LIBRARY_ENTRY, _LIBRARY_SETTING.code)
+    for index in ctx.targets:
+        container = containers[index]
+        position, entry = container.env_by_name.get(LIBRARY_PATH, (None, None))
+        hidden = entry is None and _env_from_may_set(container, (_LIBRARY_SETTING,))
+        source = "valueFrom" if entry and entry.value_from else "envFrom" if hidden else ""
+        if source:
+            unknown = reasons.Reason(
+                AdmissionCode.VARIABLES_LEFT_TO_ENV_FROM,
+                f"container {container.name} gets LD_LIBRARY_PATH from {source}, to which nothing can be added",
+                fix=f"add {text.join_fitting(directories)} there",
+            )
+            draft.skip(_LIBRARY_ENTRY, unknown)
+            draft.warn(unknown)
+            continue
+        current = (entry.value if entry else "") or ""
+        missing = [directory for directory in directories if f":{directory}:" not in f":{current}:"]
+        if missing:
+            value = ":".join([*([current] if current else []), *missing])
+            draft.container(index).set_env(LIBRARY_PATH, value, _LIBRARY_ENTRY, position)
+        draft.add_entry(_LIBRARY_ENTRY, _LIBRARY_SETTING.code)
 
 
 # --- a script before the command --------------------------------------------------------------------------
@@ -502,7 +503,7 @@ def source_script(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     so a container without one is left unchanged with a warning (docs/interface.md 3.3).
     """
     script = ctx.fabric.source_script
-    if script is None or not ctx.role.rails or "env" in ctx.options.skip:
+    if script is None or "env" in ctx.options.skip:
         return
     pod, prefix = draft.pod, (_SHELL, "-c", names.SOURCE_COMMAND.format(path=script))
     commands = {index: tuple(pod.spec.containers[index].command or ()) for index in ctx.targets}

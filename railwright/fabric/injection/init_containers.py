@@ -39,8 +39,6 @@ def add_preflight(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
 
     It comes first: a container before it that reads its files would wait forever.
     """
-    if not ctx.role.rails:
-        return
     pod = draft.pod
     if "preflight" in ctx.options.skip:
         draft.skip("preflight", context.SKIPPED)

@@ -179,7 +179,7 @@ def _check(
     rows = ((LABEL, metadata.labels, valid_labels), (ANNOTATION, metadata.annotations, valid_annotations))
     for key_type, keys, valid_keys in rows:
         for key, value in keys.items():
-            may_be_own = key.startswith(PREFIX) or key.endswith(ENDINGS)  # of a pod's keys hardly one
+            may_be_own = key.startswith(PREFIX) or key.rpartition("/")[2] in _KEY_NAMES  # hardly one of a pod's keys
             if not may_be_own or key in valid_keys or not _is_own_key(key):
                 continue
             if kind is None or key not in names.POD_KEYS:

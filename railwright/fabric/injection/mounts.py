@@ -46,8 +46,6 @@ class FabricVolume(msgspec.Struct, frozen=True):
 def mount_volumes(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Add the mounts of the policy. Raises RefusedError."""
     settings = ctx.fabric.mounts
-    if not ctx.role.rails:
-        return
     if "mounts" in ctx.options.skip:
         draft.skip("mounts", context.SKIPPED)
         return
@@ -55,7 +53,14 @@ def mount_volumes(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         _mount_infiniband(draft, ctx)
     if settings.shared_memory is not None:
         _mount_shared_memory(draft, ctx, str(settings.shared_memory))
-    _check_host_paths(ctx)
+    level = facts.find_level(ctx.known)
+    if settings.host_paths and level is not None:
+        path = next(iter(settings.host_paths.values()))
+        raise reasons.RefusedError(
+            "security",
+            f"{facts.format_problem(ctx.known, level, 'hostPath')}, and fabric {ctx.fabric_name} needs {path} of the "
+            "node; run the pod in a privileged namespace",
+        )
     for kind, sources in (("host", settings.host_paths), ("config", settings.config_maps)):
         for path, source in sources.items():
             mount_volume(draft, _build_volume(kind, path, source), ctx.targets)
@@ -100,11 +105,6 @@ def explain_occupied(pod: drafts.AppliedPod, containers: tuple[int, ...], path: 
 
 def _join_names(pod: drafts.AppliedPod, containers: tuple[int, ...]) -> str:
     return text.join_fitting([pod.spec.containers[index].name for index in containers])
-
-
-def has_other_mount(container: views.Container, fabric_volume: FabricVolume) -> bool:
-    """True if the container mounts something else at the path."""
-    return container.volume_by_path.get(fabric_volume.path) not in {None, fabric_volume.name}
 
 
 def _mount_shared_memory(draft: drafts.Draft, ctx: context.InjectionContext, size: str) -> None:
@@ -163,18 +163,6 @@ def _mount_infiniband(draft: drafts.Draft, ctx: context.InjectionContext) -> Non
     left_out = facts.explain_level(ctx.known, level, f"hostPath {names.DEV_INFINIBAND}")
     draft.skip(_INFINIBAND.entry, left_out)
     draft.warn(left_out)
-
-
-def _check_host_paths(ctx: context.InjectionContext) -> None:
-    """Raise RefusedError if the namespace forbids the directories of the node that the fabric needs."""
-    level = facts.find_level(ctx.known)
-    if ctx.fabric.mounts.host_paths and level is not None:
-        path = next(iter(ctx.fabric.mounts.host_paths.values()))
-        raise reasons.RefusedError(
-            "security",
-            f"{facts.format_problem(ctx.known, level, 'hostPath')}, and fabric {ctx.fabric_name} needs {path} of the "
-            "node; run the pod in a privileged namespace",
-        )
 
 
 def _build_volume(kind: str, mount_path: str, source: str) -> FabricVolume:

@@ -79,11 +79,12 @@ Mutator = Callable[[drafts.Draft, context.InjectionContext], None]
 
 
 class Row(NamedTuple):
-    """A mutator, the word of annotation `skip` that leaves it out ("": none does), and the fabrics that it is for."""
+    """A mutator, the word of annotation `skip` that leaves it out ("": none does), and the pods that it is for."""
 
     skip: str
     mutate: Mutator
-    is_for: Callable[[policies.Fabric], object] = lambda _: True
+    is_for: Callable[[policies.Fabric], object] = lambda _: True  # of the pod
+    needs_rails: bool = False  # True: not for roles without rails
 
 
 def explain_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
@@ -142,19 +143,19 @@ MUTATORS = (
     Row("", devices.check_capacity),
     Row("", pod_fields.set_scheduler, lambda fabric: fabric.placement.scheduler_name),
     # networks and variables depend on the host network
-    Row("", pod_fields.set_host_network, lambda fabric: fabric.host_network),
+    Row("", pod_fields.set_host_network, lambda fabric: fabric.host_network, needs_rails=True),
     # the word `devices` leaves out these devices, too
     Row("", claim_requests.name_templates, lambda fabric: fabric.claims),
     Row("networks", attachments.attach),
     Row("devices", devices.request_devices),
-    Row("", devices.request_resources, lambda fabric: fabric.resources),
+    Row("", devices.request_resources, lambda fabric: fabric.resources, needs_rails=True),
     Row("", claim_requests.request_call),
-    Row("mounts", mounts.mount_volumes, lambda fabric: fabric.mounts != policies.Mounts()),
-    Row("security", pod_fields.grant, lambda fabric: fabric.security.capabilities or fabric.security.privileged),
-    Row("", environment.extend_library_path, lambda fabric: fabric.library_path),
+    Row("mounts", mounts.mount_volumes, lambda fabric: fabric.mounts != policies.Mounts(), needs_rails=True),
+    Row("security", pod_fields.grant, lambda fabric: fabric.security != policies.Security(), needs_rails=True),
+    Row("", environment.extend_library_path, lambda fabric: fabric.library_path, needs_rails=True),
     Row("env", environment.set_variables),
-    Row("", environment.source_script, lambda fabric: fabric.source_script),
-    Row("preflight", init_containers.add_preflight),
+    Row("", environment.source_script, lambda fabric: fabric.source_script, needs_rails=True),
+    Row("preflight", init_containers.add_preflight, needs_rails=True),
     Row("", explain_missing_rails),
 )
 
@@ -162,10 +163,12 @@ MUTATORS = (
 _COUNTED_PREFIXES = {"mounts.": "mount", "env.": "variable"}  # beginnings of entries that a warning counts
 
 
-def compile_mutators(document: policies.PolicyDocument) -> Mapping[str, tuple[Mutator, ...]]:
-    """Return the mutators of each fabric."""
+def compile_mutators(document: policies.PolicyDocument) -> Mapping[tuple[str, bool], tuple[Mutator, ...]]:
+    """Return the mutators for the pods of each fabric, and whether they have rails."""
     return {
-        name: tuple([row.mutate for row in MUTATORS if row.is_for(fabric)]) for name, fabric in document.fabrics.items()
+        (name, rails): tuple([row.mutate for row in MUTATORS if row.is_for(fabric) and (rails or not row.needs_rails)])
+        for name, fabric in document.fabrics.items()
+        for rails in (True, False)
     }
 
 
@@ -191,7 +194,7 @@ def plan(
         options = context.read_options(pod, [row.skip for row in MUTATORS if row.skip])
         ctx = context.build(pod, policy, cluster, name, options)
         draft = drafts.Draft(drafts.read(pod, cluster.namespace), written)
-        for mutate in policy.compile_once(compile_mutators)[name]:
+        for mutate in policy.compile_once(compile_mutators)[name, ctx.role.rails]:
             mutate(draft, ctx)
         _write_record(draft, ctx)
     except reason.RefusedError as error:

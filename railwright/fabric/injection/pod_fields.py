@@ -14,8 +14,6 @@ _HOST_DNS = "ClusterFirstWithHostNet"  # without it, a pod on the host network d
 
 def set_host_network(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Put a pod on the host network if the fabric is used there. Raises RefusedError if that is forbidden."""
-    if not ctx.role.rails:
-        return
     if level := facts.find_level(ctx.known):
         problem = facts.format_problem(ctx.known, level, "hostNetwork")
         message = f"{problem}, and fabric {ctx.fabric_name} is used there only; run the pod in a privileged namespace"
@@ -54,8 +52,6 @@ _NO_CAPABILITIES = views.Capabilities()
 def grant(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Add the policy's capabilities and privileged mode to the target containers. Raises RefusedError."""
     settings = ctx.fabric.security
-    if not ctx.role.rails:
-        return
     if "security" in ctx.options.skip:
         draft.skip("security", context.SKIPPED)
         return
