@@ -18,7 +18,8 @@ _UNCOMPARED = frozenset({"matchPolicy", "sideEffects", "admissionReviewVersions"
 def format_rows() -> str:
     """Return a section for each row."""
     return "\n\n".join(
-        f"### {row.anchor}\n\n{f'**{row.name}.** {row.text}'.rstrip()}\n\nFix: {row.fix}" for row in list_rows()
+        f"### {row.anchor}\n\n{f'**{row.name}.** {row.text}'.rstrip()}\n\nFix: {rows.fill_placeholders(row.fix)}"
+        for row in list_rows()
     )
 
 

@@ -158,6 +158,12 @@ def issue_old_authority(trees):
     installations.trust(trees, authority)
 
 
+def certify_another_host(trees):
+    leaf, authority = installations.pair("webhook.example")
+    trees[f"{WEBHOOK}-secret"][0]["data"] = installations.secret(leaf)["data"]
+    installations.trust(trees, authority)
+
+
 def mix_pair(trees):
     leaf, _ = installations.pair("x")
     trees[f"{WEBHOOK}-secret"][0]["data"]["tls.key"] = base64.b64encode(leaf.key_pem).decode()
@@ -264,6 +270,10 @@ BREAKS = {
     "no pem": (lambda t: t[f"{WEBHOOK}-secret"][0]["data"].update({"tls.crt": "eA=="}), "certificates", "fail",
                "is no certificate"),
     "another key": (mix_pair, "certificates", "fail", "not its key"),
+    "another name": (lambda t: t[f"{EXTENDER}-secret"][0].update(
+        data=installations.secret(installations.pair("localhost")[0])["data"]), "certificates", "fail",
+        "railwright-extender.railwright-system.svc"),
+    "another host": (certify_another_host, "certificates", "fail", f"{WEBHOOK}.railwright-system.svc"),
     "another service": (put_hook("pods.railwright.io", "rw", "clientConfig", "service", "name"), "webhook-entries",
                         "fail",
                         "Service is railwright-system/rw, expected railwright-system/railwright-webhook"),
@@ -317,6 +327,9 @@ BREAKS = {
                 "rail-offered", "warn", "no device is requested for rail0"),
     "dead": (put("nodes", "gpu-1", "0", "status", "allocatable", "nvidia.com/mlx5_1"), "rail-dead", "warn",
              "gpu-1: nvidia.com/mlx5_1 0 of 1"),
+    "a broken rail of nobody": (
+        put("nodes", "gpu-1", {names.BROKEN_RAILS: "rail0,mlx5_9"}, "metadata", "annotations"),
+        "rail-dead", "warn", "gpu-1: railwright.io/broken-rails has mlx5_9, which is no rail"),
     "bare": (lambda t: [find_named(t, "nodes", "gpu-2")["status"][w].pop("nvidia.com/mlx5_0") for w in ("capacity",
              "allocatable")],
              "rail-offered", "warn", "gpu-2 lacks nvidia.com/mlx5_0"),

@@ -40,7 +40,7 @@ def read_expected() -> Mapping[str, _Hook]:
     return {hook["name"]: hook for hook in json.loads(content)}
 
 
-@row(f"apply the webhook configurations again, {rows.INSTALLED}; then, for the caBundle: railwright certs rotate")
+@row("apply the webhook configurations again: {apply}; then, for the caBundle: railwright certs rotate")
 def check_webhook_entries(snapshot: Snapshot) -> Assessment:
     """Webhook configurations exist, and their entries are those of this release.
 
@@ -105,7 +105,7 @@ def _compare(hook: _Hook, expected: _Hook) -> Iterator[tuple[State, str, str]]:
         yield State.FAIL, problem, f"add {exclusion} to its namespaceSelector: {_EDIT}"
     failure, shipped_failure = hook.get("failurePolicy", "Fail"), expected["failurePolicy"]
     if failure != shipped_failure:
-        fix = f"set webhook.failurePolicy=Fail of the chart; or {_EDIT}"
+        fix = f"apply the entry again: {{apply webhook.failurePolicy=Fail}}; or {_EDIT}"
         yield State.WARN, f"failurePolicy is {failure}, expected {shipped_failure}", fix
     seconds, fewest = int(hook.get("timeoutSeconds") or _MAX_SECONDS), expected["timeoutSeconds"]
     if not fewest <= seconds <= _MAX_SECONDS:
@@ -164,10 +164,7 @@ def check_policy(snapshot: Snapshot) -> Assessment:
     return ok(f"{_CONFIGMAP}, {text.format_count(len(fabrics), 'fabric')}: {text.join_first(fabrics, 5)}")
 
 
-@row(
-    "apply the ValidatingAdmissionPolicies and their bindings again, with admissionPolicy.mode=Deny of the chart, "
-    f"{rows.INSTALLED}"
-)
+@row("apply the ValidatingAdmissionPolicies and their bindings again: {apply admissionPolicy.mode=Deny}")
 def check_admission_policy(snapshot: Snapshot) -> Assessment:
     """Pods that bypass the webhook are rejected.
 
@@ -192,7 +189,7 @@ def check_admission_policy(snapshot: Snapshot) -> Assessment:
         if any("Deny" in actions.get(name, ()) for name in own):
             return fail(
                 "the admission policies deny opted-in pods, because mode warn adds no record",
-                f"{_ENFORCE}. Until then let opted-in pods pass: set admissionPolicy.mode=Warn of the chart",
+                f"{_ENFORCE}. Until then let opted-in pods pass: {{apply admissionPolicy.mode=Warn}}",
             )
         return ok("they let opted-in pods pass, as mode warn requires")
     unbound = text.join_first((name for name in own if name not in actions), 5)

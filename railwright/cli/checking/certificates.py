@@ -1,10 +1,11 @@
-"""Rows about certificates: Secret, key and validity for each server, and the webhook entries' caBundle.
+"""Rows about certificates: Secret, key, host and validity for each server, and the webhook entries' caBundle.
 
 Without permission to read Secrets, only the caBundle is checked.
 """
 
 import base64
 import datetime as dt
+import urllib.parse
 
 from cryptography import x509
 
@@ -41,6 +42,10 @@ def check_certificates(snapshot: Snapshot, server: str) -> Assessment:
     key. A key of another certificate comes from manual edits or from two writers; servers keep the last valid pair
     until they restart. Skipped for an extender that serves plain HTTP for Volcano.
 
+    A certificate covers the host that callers use: `railwright-webhook.NAMESPACE.svc`, or the host of the URL that the
+    API server calls, and `railwright-extender.NAMESPACE.svc`. Otherwise every call fails with `x509: certificate is
+    valid for ...`.
+
     A certificate is valid now. Warns if less than a third of its validity is left: rotation should have renewed it by
     then.
     """
@@ -64,6 +69,19 @@ def check_certificates(snapshot: Snapshot, server: str) -> Assessment:
         return fail(f"expired {end:%Y-%m-%d %H:%M} UTC, {_format_duration(snapshot.now - end)} ago", _READ_LOG)
     if snapshot.now < begin:
         return fail(f"valid only from {begin:%Y-%m-%d %H:%M} UTC", "compare the clocks of the hosts: date -u")
+    urls = [""]
+    if server == WEBHOOK:
+        snapshot.require("mutating")  # its entries name the host
+        urls = [get_path(hook, "clientConfig", "url") for hook in snapshot.hooks] or urls
+    # the API server sends the Service's DNS name by SNI; the row webhook-entries reports other Services
+    hosts = [urllib.parse.urlsplit(url).hostname or url if url else f"{server}.{NAMESPACE}.svc" for url in urls]
+    covered = {str(name.value) for name in pki.find_extension(certificate, x509.SubjectAlternativeName) or ()}
+    if missing := [host for host in dict.fromkeys(hosts) if not {host, f"*.{host.partition('.')[2]}"} & covered]:
+        return fail(
+            f"the certificate does not cover {', '.join(missing)}, the host that callers use",
+            "railwright certs rotate with the --namespace and --host by which callers reach the "
+            + server.rpartition("-")[2],
+        )
     left = _format_duration(end - snapshot.now)
     if inventory.is_due(certificate, snapshot.now):
         return warn(

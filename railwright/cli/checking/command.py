@@ -131,7 +131,7 @@ def explain(anchor: str) -> int:
         raise output.UnreadableError(f"--explain: there is no row {anchor};{suggestion}")
     item = found[anchor]
     output.print_styled((anchor, "bold"), (f": {item.name}", ""))
-    print(f"\n{item.text}\n\nFix: {item.fix}".replace("`", ""))
+    print(f"\n{item.text}\n\nFix: {rows.fill_placeholders(item.fix)}".replace("`", ""))
     return output.OK
 
 

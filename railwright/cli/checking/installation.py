@@ -58,7 +58,9 @@ def check_installed(snapshot: Snapshot) -> Assessment:
         fix = f"wait until the namespace is gone (kubectl get {namespace}), then install again: {_INSTALL}"
         return fail(f"{namespace} is being deleted", fix)
     if snapshot.find("deployments", WEBHOOK) is None:
-        return fail(f"Deployment {WEBHOOK} does not exist in namespace {NAMESPACE}")
+        is_partial = any(snapshot.find("deployments", name) for name in (EXTENDER, CERTS))
+        fix = "apply the Deployment again: {apply}" if is_partial else ""
+        return fail(f"Deployment {WEBHOOK} does not exist in namespace {NAMESPACE}", fix)
     if (NAMESPACE, installed_names.POLICY) == (names.NAMESPACE, names.POLICY_CONFIGMAP):
         return ok(NAMESPACE)
     variables = f"RAILWRIGHT_NAMESPACE={NAMESPACE} RAILWRIGHT_INSTALLATION={installed_names.INSTALLATION}"
@@ -110,7 +112,7 @@ def _find_reasons(pod: Any) -> Iterator[str]:
 _TAG = re.compile(r":v?(\d+\.\d+\.\d+[^@]*)(@.*)?$")
 
 
-@row(f"install the CLI of the cluster's release, or upgrade railwright in the cluster, {rows.INSTALLED}")
+@row("install the CLI of the cluster's release, or upgrade the cluster: {apply}")
 def check_images(snapshot: Snapshot) -> Assessment:
     """CLI and server versions match.
 

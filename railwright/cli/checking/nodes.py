@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from railwright.cli.checking import rows
 from railwright.cli.checking.rows import Assessment, fail, ok, row, warn, warn_of
 from railwright.cli.checking.snapshots import Snapshot, require
-from railwright.fabric import hypernodes, intent, resources, text, topology
+from railwright.fabric import hypernodes, intent, names, resources, text, topology
 from railwright.fabric.placement.state import object_info
 from railwright.fabric.policy import model, presets, shortcomings
 from railwright.fabric.reasons import reason as reasons
@@ -145,7 +145,8 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 
 
 @row(
-    "check the NIC's link and the device plugin's log on that node: kubectl describe node NODE",
+    "check the NIC's link and the device plugin's log on that node: kubectl describe node NODE; to correct a rail's "
+    "name: kubectl annotate node NODE railwright.io/broken-rails=RAIL --overwrite",
     after="policy rail-offered",
     each=list_fabrics,
 )
@@ -154,14 +155,23 @@ def check_rail_dead(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 
     Warns about nodes that have devices of a pool (`capacity`) but none allocatable. The link is down, or the device
     plugin reports them unhealthy. Devices of slices count, too: a taint `NoSchedule` or `NoExecute` takes them out.
+
+    Also warns about names in the annotation `railwright.io/broken-rails` of nodes that no fabric has. They are ignored,
+    so that pods still get the rail that was meant.
     """
-    dead = (
+    dead = [
         f"{node.name}: {name} 0 of {capacity // resources.UNIT}"
         for node in snapshot.cluster.nodes.values()
         for name in _list_pools(fabric)
         if (capacity := node.capacity.get(name)) and not node.allocatable.get(name)
-    )
-    return warn_of(dead)
+    ]
+    known = {rail.name for other in list_fabrics(snapshot).values() for rail in other.rails}
+    misspelt = [
+        f"{node.name}: {names.BROKEN_RAILS} has {text.join_first(others, 2)}, which is no rail"
+        for node in list_nodes(snapshot, fabric)
+        if (others := [rail for rail in node.broken_rails if rail not in known])
+    ]
+    return warn_of([*dead, *misspelt])
 
 
 @row(

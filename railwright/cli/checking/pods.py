@@ -78,8 +78,7 @@ def check_dry_run(snapshot: Snapshot, dry_run: DryRun) -> Assessment:
 
     For each fabric, an opted-in pod is created as a dry run and must come back with an injection record. Nothing is
     stored or scheduled. If a quota or a Pod Security level rejects it, use `--namespace-for-probe`. Not checked without
-    permission to create pods. If the error has `x509: certificate is valid for ...`, issue one for the host that the
-    API server calls: `railwright certs rotate` with `--namespace` and `--host`.
+    permission to create pods.
 
     The injection record names the policy in the ConfigMap. A new policy takes effect within a second; if the record
     keeps naming another, a replica cannot watch the ConfigMap, or uses a `--policy` file.
@@ -151,7 +150,7 @@ def check_refused(snapshot: Snapshot) -> Assessment:
     """No pod was rejected recently.
 
     Warns about Events of the last hour for rejected pods (reason `FabricRefused`); the detail quotes the newest. Events
-    of owners that have got a pod since then do not count.
+    of owners that have got a pod since then, or have been deleted, do not count.
     """
     snapshot.require("refusals")
     newest: dict[tuple[str, str, str], str] = {}  # owner -> creation time of its newest pod
@@ -159,12 +158,17 @@ def check_refused(snapshot: Snapshot) -> Assessment:
         if controller := pod.metadata.controller:
             key = pod.metadata.namespace, controller.kind, controller.name
             newest[key] = max(newest.get(key, ""), pod.metadata.creation_timestamp or "")
-    recent = [
-        event
-        for event in snapshot.list_recent("refusals")
-        for about in (event.involved_object,)
-        if newest.get((about.namespace, about.kind, about.name), "") <= (event.last_timestamp or "")
-    ]
+    unread = {(kind.group, kind.name) for source, kind in WORKLOADS.items() if source in snapshot.unread}
+    known = {(kind.group, kind.name) for kind in WORKLOADS.values()} - unread
+    bodies = (body for source in WORKLOADS for body in snapshot.peek(source))
+    existing = {get_path(msgspec.json.decode(body), "metadata", "uid") for body in bodies}
+    recent = []
+    for event in snapshot.list_recent("refusals"):
+        owner = event.involved_object
+        is_known = bool(owner.uid) and (owner.api_version.rpartition("/")[0], owner.kind) in known
+        newest_pod = newest.get((owner.namespace, owner.kind, owner.name), "")
+        if newest_pod <= (event.last_timestamp or "") and (owner.uid in existing or not is_known):
+            recent.append(event)
     if not recent:
         return ok("none in the last hour")
     owner = recent[0].involved_object

@@ -1,20 +1,21 @@
 """Defines the rows of `railwright check` and runs them in order.
 
 A row is a function of a snapshot of the cluster with the decorator `row`. Its docstring is the explanation that
-`--explain` and docs/reference/check.md print. A failed row skips the rows that name it in `after`; a failed fatal row
-skips all others.
+`--explain` and docs/reference/check.md print; its fix has the commands of the installation. A failed row skips the
+rows that name it in `after`; a failed fatal row skips all others.
 """
 
 import enum
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from railwright.cli.checking import snapshots
-from railwright.cli.checking.snapshots import NAMESPACE, POLICY, SkipError
+from railwright.cli.checking.snapshots import CERTS, EXTENDER, NAMESPACE, POLICY, WEBHOOK, SkipError, get_map, get_path
 from railwright.cluster import installed_names
 from railwright.fabric import text
 
@@ -57,7 +58,7 @@ class Row(msgspec.Struct, frozen=True):
 
     anchor: str
     name: str  # states the healthy condition
-    fix: str  # how to fix a failure, with the command
+    fix: str  # how to fix a failure, with the command, for `fill_placeholders`
     text: str  # explanation in Markdown
     assess: Callable[..., Assessment]  # of the snapshot, and with `each` of one subject
     each: Callable[[snapshots.Snapshot], Mapping[str, Any]] | None  # lists the subjects by name; None: there is one
@@ -103,6 +104,7 @@ Groups = Mapping[str, Sequence[Row]]
 
 def run(groups: Groups, snapshot: snapshots.Snapshot) -> Iterator[Result]:
     """Yield the results of all rows in order, at least one for each row."""
+    deployments = snapshot.peek("deployments")
     blocked_by: dict[str, str] = {}  # anchor of a failed or dependent row -> anchor of the row to fix first
     for group, item in ((group, item) for group, rows in groups.items() for item in rows):
         blocker = next((blocked_by[anchor] for anchor in (*FATAL, *item.after) if anchor in blocked_by), "")
@@ -112,7 +114,7 @@ def run(groups: Groups, snapshot: snapshots.Snapshot) -> Iterator[Result]:
             blocked_by[item.anchor] = blocker or item.anchor
         blocked_by |= {f"{item.anchor}/{subject}": item.anchor for subject in failed}
         for subject, outcome in assessments:
-            hint = (outcome.fix or item.fix) if outcome.state in PROBLEMS else ""
+            hint = fill_placeholders(outcome.fix or item.fix, deployments) if outcome.state in PROBLEMS else ""
             yield Result(
                 group, item.anchor, item.name, subject, outcome.state, outcome.detail, hint, outcome.unread, blocker
             )
@@ -134,12 +136,8 @@ def _assess(item: Row, snapshot: snapshots.Snapshot) -> Iterator[tuple[str, Asse
         yield "", skip("nothing to check")
 
 
-# --- fixes ---------------------------------------------------------------------------------------------------
+# --- fixes, by how railwright was installed -----------------------------------------------------------------
 
-INSTALLED = (
-    f"as railwright was installed: helm upgrade RELEASE CHART -n {NAMESPACE} --reset-then-reuse-values, "
-    "kubectl apply -k FOLDER, or the repository of a GitOps tool"
-)
 EDIT_POLICY = f"kubectl -n {NAMESPACE} edit configmap {POLICY}"
 CREATE_POLICY = (
     f"describe your rails in policy.yaml (railwright policy schema has every key), then: kubectl -n {NAMESPACE} create "
@@ -154,3 +152,37 @@ COPY_LEFT = (
     "enabled railwright again"
 )
 ENABLE = "railwright enable"
+_APPLY = re.compile(r"\{apply(?: ([^}]+))?\}")
+# Labels and annotations that GitOps tools write on what they deploy, with the kind whose name is their value. Argo CD's
+# tracking-id is APPLICATION:GROUP/KIND:NAMESPACE/NAME. (Its docs: resource tracking; Flux's: spec.commonMetadata.)
+_DEPLOYERS: Mapping[str, tuple[str, str]] = {
+    "argocd.argoproj.io/tracking-id": ("Argo CD", "Application"),
+    "argocd.argoproj.io/instance": ("Argo CD", "Application"),
+    "helm.toolkit.fluxcd.io/name": ("Flux", "HelmRelease"),
+    "kustomize.toolkit.fluxcd.io/name": ("Flux", "Kustomization"),
+}
+
+
+def fill_placeholders(fix: str, deployments: Iterable[Any] = ()) -> str:
+    """Return a fix with the instruction to apply the installation of these Deployments again.
+
+    `{apply}` stands for it, and `{apply KEY=VALUE}` for the one that also sets a value of the chart.
+    """
+    return _APPLY.sub(lambda match: _format_apply(deployments, match[1] or ""), fix)
+
+
+def _format_apply(deployments: Iterable[Any], setting: str) -> str:
+    """Return the instruction for a GitOps tool, Helm or kubectl; without Deployments, that for kubectl.
+
+    A chart's value has to be set, because Helm would keep the previous one.
+    """
+    own = next((item for item in deployments if get_path(item, "metadata", "name") in (WEBHOOK, EXTENDER, CERTS)), None)
+    labels, annotations = (get_map(own, "metadata", key) for key in ("labels", "annotations"))
+    for key, (tool, kind) in _DEPLOYERS.items():
+        if value := labels.get(key) or annotations.get(key):
+            return f"change it in the repository that {tool} ({kind} {value.partition(':')[0]}) deploys"
+    if labels.get("app.kubernetes.io/managed-by") == "Helm":
+        release = annotations.get("meta.helm.sh/release-name", "railwright")
+        value = f" --set {setting}" if setting else ""
+        return f"helm upgrade {release} CHART -n {NAMESPACE} --reset-then-reuse-values{value}"
+    return "kubectl apply -k FOLDER (with your kustomization.yaml)"

@@ -15,7 +15,7 @@ def test_a_row_is_explained_without_a_cluster(monkeypatch, capsys):
     title = "webhook-entries: Webhook configurations exist, and their entries are those of this release"
     assert stdout.startswith(f"{title}\n\nCompares each entry")
     assert "\n- failurePolicy: Ignore lets opted-in pods run over TCP" in stdout
-    assert "\n\nFix: apply the webhook configurations again, as railwright was installed: helm upgrade" in stdout
+    assert "\n\nFix: apply the webhook configurations again: kubectl apply -k FOLDER" in stdout
 
 
 def test_without_a_name_all_rows_are_listed_and_a_misspelt_name_gets_a_suggestion(capsys):

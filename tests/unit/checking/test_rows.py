@@ -58,6 +58,48 @@ def test_a_fatal_row_skips_all_others(name):
     assert {result.waits_for for result in results[end + 1 :]} == {anchor}
 
 
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("no webhook", ""),
+        ("open", " --set webhook.failurePolicy=Fail"),
+        ("a mild guard", " --set admissionPolicy.mode=Deny"),
+    ],
+)
+def test_a_fix_has_the_command_of_the_installation_and_resets_changed_values(name, setting):
+    kustomized, released = installations.healthy(), installations.healthy()
+    installations.install_by_helm(released)
+    for trees, command_line in (
+        (kustomized, "kubectl apply -k FOLDER"),
+        (released, f"helm upgrade fabric-team CHART -n railwright-system --reset-then-reuse-values{setting}"),
+    ):
+        BREAKS[name][0](trees)
+        results = run_checks(installations.build_snapshot(trees))
+        hints = [result.hint for result in results if result.hint]
+        assert hints
+        assert all(command_line in hint for hint in hints), hints
+
+
+@pytest.mark.parametrize(
+    ("place", "key", "value", "deployer"),
+    [
+        ("annotations", "argocd.argoproj.io/tracking-id", "fabric:apps/Deployment:x/y", "Argo CD (Application fabric)"),
+        ("labels", "argocd.argoproj.io/instance", "fabric", "Argo CD (Application fabric)"),
+        ("labels", "helm.toolkit.fluxcd.io/name", "fabric", "Flux (HelmRelease fabric)"),
+        ("labels", "kustomize.toolkit.fluxcd.io/name", "fabric", "Flux (Kustomization fabric)"),
+    ],
+)
+def test_fixes_for_a_gitops_installation_change_the_repository(place, key, value, deployer):
+    trees = installations.healthy()
+    installations.install_by_helm(trees)  # Flux installs charts as Helm does
+    for deployment in trees["deployments"]:
+        deployment["metadata"].setdefault(place, {})[key] = value
+    BREAKS["no webhook"][0](trees)
+    [hint] = [result.hint for result in assess_trees(trees) if result.hint]
+    assert f"change it in the repository that {deployer} deploys" in hint
+    assert "helm upgrade" not in hint
+
+
 def test_while_railwright_is_disabled_the_fix_is_to_enable_it():
     trees = installations.healthy()
     trees["mutating"].clear()
@@ -444,3 +486,22 @@ def test_a_rejection_is_not_reported_once_its_owner_has_a_newer_pod(created, sta
     metadata |= {"namespace": "train", "ownerReferences": [{**owner, "controller": True}]}
     metadata["creationTimestamp"] = f"{rejected + dt.timedelta(seconds=created):%Y-%m-%dT%H:%M:%SZ}"
     assert find(trees, "refused").state is state
+
+
+@pytest.mark.parametrize(
+    ("version", "uid", "unread", "state"),
+    [
+        ("batch/v1", "present", {}, rows.State.WARN),
+        ("batch/v1", "deleted", {}, rows.State.OK),  # another Job has its name now
+        ("batch/v1", "deleted", {"jobs.v1.batch": "403"}, rows.State.WARN),
+        ("example.com/v1", "deleted", {}, rows.State.WARN),  # of a kind that is not read
+    ],
+)
+def test_a_rejection_is_not_reported_once_its_owner_is_known_to_be_deleted(version, uid, unread, state):
+    trees = installations.healthy()
+    if not unread:
+        trees["jobs.v1.batch"].append(installations.build_workload("Job", "llm", {}, uid="present"))
+    stamp = f"{installations.NOW - dt.timedelta(seconds=600):%Y-%m-%dT%H:%M:%SZ}"
+    involved = {"apiVersion": version, "kind": "Job", "namespace": "train", "name": "llm", "uid": uid}
+    trees["refusals"].append({"lastTimestamp": stamp, "message": "no rail9", "involvedObject": involved})
+    assert find(trees, "refused", unread=unread).state is state
