@@ -137,6 +137,12 @@ async def _explain_absence(client: clients.Client, namespace: str, form: str, na
     )
 
 
+def build_path(kind: frameworks.WorkloadKind, namespace: str, name: str) -> str:
+    """Return the path of a workload in the API server."""
+    api = f"apis/{kind.group}" if kind.group else "api"
+    return f"/{api}/{kind.version}/namespaces/{namespace}/{kind.plural}/{parse.quote(name, safe='')}"
+
+
 async def _describe_workload(client: clients.Client, namespace: str, form: str, name: str) -> str:
     """Return what a workload of the kind `form` says about its missing pods, or that there is none of this name.
 
@@ -146,14 +152,13 @@ async def _describe_workload(client: clients.Client, namespace: str, form: str, 
     for kind in registry.KINDS:
         if form not in (kind.name.lower(), kind.plural):  # Kubernetes and Volcano both have a kind Job
             continue
-        api = f"apis/{kind.group}" if kind.group else "api"
-        path = f"/{api}/{kind.version}/namespaces/{namespace}/{kind.plural}/{parse.quote(name, safe='')}"
         try:
-            workload = await watch_wire.find_object(client, path, dict[str, Any])
+            workload = await watch_wire.find_object(client, build_path(kind, namespace, name), dict[str, Any])
         except errors.ClusterError:  # without the right to read it, or the API server does not serve the kind
             continue
+        title = kind.display_name.removesuffix(".")  # of the core group
         if workload is None:
-            absent.append(kind.display_name)
+            absent.append(title)
             continue
         spec = frameworks.get_mapping(workload, "spec")
         is_suspended = spec.get("suspend") or frameworks.get_mapping(spec, "runPolicy").get("suspend")
@@ -162,8 +167,7 @@ async def _describe_workload(client: clients.Client, namespace: str, form: str, 
             if is_suspended
             else "exists. Its controller has created no pod yet, or the pods were deleted, as those of a finished job"
         )
-        describe = f"kubectl describe {kind.display_name.lower().removesuffix('.')} {name} -n {namespace}"
-        return f"{kind.name} {name} {cause}. To see why: {describe}"
+        return f"{kind.name} {name} {cause}. To see why: kubectl describe {title.lower()} {name} -n {namespace}"
     if not absent:
         return ""
     return (

@@ -421,6 +421,16 @@ async def test_a_pod_that_was_not_injected_is_a_finding_although_the_extender_kn
     assert "without scores" not in err
 
 
+async def test_the_label_of_a_workload_of_the_core_group_is_read_too(cluster, run):
+    path = "/api/v1/namespaces/prod/replicationcontrollers/late"
+    cluster.stored[path] = {**build_owned("late", None, LABEL), **JOB}
+    owner = {"apiVersion": "v1", "kind": "ReplicationController", "name": "late"}
+    cluster.keep(f"{PODS}/p", build_owned("p", owner, {}))
+    code, out, _ = await run("explain", "rc/late", "-n", "prod")
+    assert code == 1
+    assert out.startswith(f"Pod prod/p: {UNLABELLED} ReplicationController late: label railwright.io/fabric 'roce' of")
+
+
 CONFIG_MAPS = "/api/v1/namespaces/railwright-system/configmaps"
 
 
@@ -497,6 +507,7 @@ JOBS = "/apis/batch/v1/namespaces/prod/jobs"
             {"runPolicy": {"suspend": True}},
             "PyTorchJob llm is suspended, ",
         ),
+        ("replicationcontroller", f"{JOBS}/llm", {}, "there is no ReplicationController of this name. "),
         ("pytorchjob", f"{JOBS}/llm", {}, "check the name, or select another namespace"),  # no right to read it
     ],
 )

@@ -9,7 +9,6 @@ import argparse
 import contextlib
 from collections.abc import Sequence
 from typing import Any
-from urllib import parse
 
 import msgspec
 
@@ -128,10 +127,9 @@ async def _read_workloads(client: clients.Client, metadata: views.ObjectMeta) ->
         kind = registry.find_kind(group, version, owner.kind)
         if kind is None:
             break
-        name = parse.quote(owner.name, safe="")
-        path = f"/apis/{kind.group}/{kind.version}/namespaces/{metadata.namespace}/{kind.plural}/{name}"
         try:
-            workload = templates.read(kind, await client.get(path))
+            body = await client.get(job_pods.build_path(kind, metadata.namespace, owner.name))
+            workload = templates.read(kind, body)
         except (errors.ClusterError, templates.UnreadableError):
             break  # without the right to read it, only what it owns is known
         workloads.append(workload)
