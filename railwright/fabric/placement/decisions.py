@@ -192,15 +192,13 @@ def _summarize_peers(
     bandwidth_of_placed: node_evaluation.Bandwidth,
 ) -> planner.PlacedPeers:
     """Summarize the placed peers."""
-    leaves, next_leaf = ring.list_nearest_leaves(view.request.rank)
     known = view.find_classes([peer.node for peer in gang.placed_workers])
     classes = {node_class for node_class in known if node_class is not None}
     rails = node_evaluation.ALL_RAILS
     for node_class in classes:
         rails &= node_class.available_rails
     return planner.PlacedPeers(
-        leaves=leaves,
-        next_leaf=next_leaf,
+        leaves=ring.list_nearest_leaves(view.request.rank),
         bandwidth=bandwidth_of_placed,
         shapes={node_class.facts.shape for node_class in classes},
         rails=rails,

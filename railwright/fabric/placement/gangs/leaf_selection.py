@@ -31,7 +31,6 @@ class LeafRequest(msgspec.Struct, frozen=True, dict=True):
     peer_leaves: tuple[topology.Domain, ...]  # leaves of placed peers, nearest in rank first
     # (domains, level): those of the domains whose uplinks carry a crossing
     select_carrying: Callable[[Collection[topology.Domain], int], Collection[topology.Domain]]
-    next_leaf: topology.Domain | None = None  # leaf of the next peer in rank order; None if there is none
 
     @functools.cached_property
     def missing(self) -> int:
@@ -45,9 +44,8 @@ class LeafRequest(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def near(self) -> frozenset[topology.Domain]:
-        """Return the domains of the previous and the next peer in rank order, at any level."""
-        neighbours = [leaf for leaf in (*self.peer_leaves[:1], self.next_leaf) if leaf]
-        return frozenset([leaf[level:] for leaf in neighbours for level in range(len(leaf))])
+        """Return the domains of the two nearest peers in rank order, at any level."""
+        return frozenset([leaf[level:] for leaf in self.peer_leaves[:2] for level in range(len(leaf))])
 
     @functools.cached_property
     def above(self) -> Slots:
@@ -69,7 +67,7 @@ class LeafCost(NamedTuple):
 
     leaves: int = 0
     spines: int = 0
-    distance: int = 0  # to the previous and next peer in rank order
+    distance: int = 0  # to the two nearest peers in rank order
     pods_on_other_nodes: int = 0  # pods that do not fit on the partly used nodes
     slots: tuple[int, ...] = ()  # of the leaves, of their spines, and of the domains of each level above
 

@@ -188,7 +188,6 @@ class PlacedPeers(msgspec.Struct, frozen=True):
     """Summary of the placed peers."""
 
     leaves: Sequence[topology.Domain] = ()  # nearest in rank first
-    next_leaf: topology.Domain | None = None  # leaf of the next peer in rank order; None if there is none
     bandwidth: node_evaluation.Bandwidth = 1.0  # planned for them; better nodes than that do not make the gang faster
     shapes: Collection[str] = ()  # of their nodes; one shape is preferred for the rest, several shapes are ignored
     rails: int = node_evaluation.ALL_RAILS  # bit mask of the rails that all of them have; the gang cannot use others
@@ -217,7 +216,7 @@ def solve(remaining: int, capacity: GangCapacity, peers: PlacedPeers = NO_PEERS)
         slots_by_leaf = capacity.count_slots(rails, least, shape)
         slots_by_leaf.pop(topology.NO_DOMAIN, None)
         carrying = functools.partial(capacity.uplinks.select_carrying, least=least - node_evaluation.TOLERANCE)
-        return leaf_selection.LeafRequest(remaining, slots_by_leaf, peer_leaves, carrying, peers.next_leaf)
+        return leaf_selection.LeafRequest(remaining, slots_by_leaf, peer_leaves, carrying)
 
     def list_fitting(least: node_evaluation.Bandwidth) -> list[int]:
         """Return the sets of rails with which the gang fits on labelled leaves at this bandwidth."""

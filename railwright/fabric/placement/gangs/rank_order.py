@@ -18,8 +18,8 @@ class Ring(NamedTuple):
     leaves: Sequence[topology.Domain]  # of each placed rank
     is_closed: bool  # all ranks are known, so that the last one is followed by the first
 
-    def list_nearest_leaves(self, rank: Any) -> tuple[Sequence[topology.Domain], topology.Domain | None]:
-        """Return (distinct leaves of the placed ranks, leaf of the next one in order, or None), as seen from a rank.
+    def list_nearest_leaves(self, rank: Any) -> Sequence[topology.Domain]:
+        """Return the distinct leaves of the placed ranks, as seen from a rank.
 
         The leaf of the previous one comes first, then that of the next one, then the others by descending rank.
         """
@@ -28,7 +28,7 @@ class Ring(NamedTuple):
         next_leaves = after[:1] if after or not self.is_closed else before[-1:]
         leaves = dict.fromkeys([*before[:1], *next_leaves, *before, *after])
         leaves.pop(topology.NO_DOMAIN, None)
-        return list(leaves), (next_leaves[0] if next_leaves else topology.NO_DOMAIN) or None
+        return list(leaves)
 
     def find_target_leaf(
         self, rank: Any, order: Sequence[topology.Domain], slots_by_leaf: Mapping[topology.Domain, int]

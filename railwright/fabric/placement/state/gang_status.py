@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Collection, Sequence
-from typing import TypeVar
 
 import msgspec
 
@@ -19,9 +18,6 @@ class PlacedPeer(msgspec.Struct, gc=False, frozen=True, order=True):
     uid: str
     node: str
     requests: resources.FrozenAmounts
-
-
-_Pod = TypeVar("_Pod", object_info.PodInfo, PlacedPeer)
 
 
 def list_placed(
@@ -105,8 +101,8 @@ def build_status(
     waiting = [pod for pod in waiting if pod.part == part] if part else waiting
     accelerators = request.accelerators
     devices = {*accelerators, *(rail.resource for rail in request.fabric.rails if rail.resource)}
-    workers = _select_device_pods(waiting, devices)
-    placed_workers = _select_device_pods(placed, devices)
+    workers = [pod for pod in waiting if not devices.isdisjoint(pod.requests)]
+    placed_workers = [peer for peer in placed if not devices.isdisjoint(peer.requests)]
 
     own = request.rank, request.requests
     takes_devices = not devices.isdisjoint(request.requests)
@@ -148,10 +144,3 @@ def _list_missing_ranks(ranks: Sequence[membership.Rank], size: int, missing: in
 
 
 _MAX_LATE = 500  # a Job's controller creates no more pods at once (MaxPodCreateDeletePerSync); later ones come last
-
-
-def _select_device_pods(pods: Sequence[_Pod], devices: set[str]) -> Sequence[_Pod]:
-    """Return the pods that request devices. Those of a gang share a few objects for their requests."""
-    kinds = {id(pod.requests): pod.requests for pod in pods}
-    without = {kind for kind, requests in kinds.items() if devices.isdisjoint(requests)}
-    return [pod for pod in pods if id(pod.requests) not in without] if without else pods
