@@ -153,8 +153,15 @@ def _explain_shortage(
     for class_counts in decision.capacity.nodes.values():
         totals.update(class_counts)
     if never_fits:
-        yield _describe_never(totals, _count_gang_slots(decision), _count_slots_without_others(decision))
-    rails = next((node_explainer.list_rail_names(node_class) for node_class in decision.capacity.classes), [])
+        needed, too_small = _count_gang_slots(decision), _count_causes(totals, _find_permanent_cause)
+        yield reason.Reason(
+            PlacementCode.CAPACITY_NEVER,
+            f"the {'pod' if needed == 1 else 'gang'} never fits{f' ({too_small})' if too_small else ''}: it needs "
+            f"{text.format_count(needed, 'slot')}, and without any other pod the eligible nodes have "
+            f"{_count_slots_without_others(decision)}",
+        )
+    kind = decision.planning_view.index.kind
+    rails = [*itertools.chain.from_iterable(need.rails for need in kind.needs), *kind.uncounted_rails]
     shown = ", ".join(rails) if len(rails) <= node_explainer.MAX_NAMED else f"{rails[0]}..{rails[-1]}"
     unplaced = decision.gang.unplaced
     each = "" if unplaced == 1 else "each "
@@ -167,16 +174,6 @@ def _explain_shortage(
         yield reason.Reason(PlacementCode.NODES_BLOCKED, blocked)
     if devices_in_use := list(_list_devices_in_use(decision.planning_view, cluster)):
         yield reason.Reason(PlacementCode.DEVICE_SHORTAGE, "; ".join(devices_in_use))
-
-
-def _describe_never(totals: Mapping[node_evaluation.NodeClass, int], needed: int, slots: int) -> reason.Reason:
-    """Return the reason that a gang needs more slots than empty nodes have, and the missing resources."""
-    too_small = _count_causes(totals, _find_permanent_cause)
-    return reason.Reason(
-        PlacementCode.CAPACITY_NEVER,
-        f"the {'pod' if needed == 1 else 'gang'} never fits{f' ({too_small})' if too_small else ''}: it needs "
-        f"{text.format_count(needed, 'slot')}, and without any other pod the eligible nodes have {slots}",
-    )
 
 
 def _count_causes(

@@ -73,11 +73,6 @@ def list_degradations(node_class: node_evaluation.NodeClass) -> tuple[reason.Rea
     return tuple(degradations)
 
 
-def list_rail_names(node_class: node_evaluation.NodeClass) -> list[str]:
-    """Return the names of the rails that the pod needs."""
-    return [name for pool in node_class.pools for name in pool.need.rails]
-
-
 def describe_uplinks(
     uplinks: bandwidth.Uplinks, domain: topology.Domain, level: int, crossings: int = 1
 ) -> reason.Reason:
