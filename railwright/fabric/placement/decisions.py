@@ -114,8 +114,7 @@ def decide(
     if not request.domains:
         return Decision(gang, view, planning_view, memory)
     key = request.gang
-    devices = _list_devices(planning_view)
-    others = gang_memory.read_reservations(key, devices, memory, cluster)
+    others = gang_memory.read_reservations(key, memory, cluster)
     preferred = _choose_nodes(planning_view) if planning_view.index.kind.is_single_pod else None
     segmented = segments.find_segments(request, cluster, view.index.leaf_by_node) if request.has_segment else None
     whole = preferred
@@ -153,7 +152,6 @@ def decide(
         target_leaf = next(iter(target_plan.leaves), None)
     remembered = gang_memory.GangMemory(
         reserved=gang_memory.reserve(gang.unplaced, plan, capacity, target_leaf),
-        devices=devices,
         placed=len(gang.placed),
         bandwidth_of_placed=bandwidth_of_placed,
         planned_bandwidth=plan.bandwidth,
@@ -176,13 +174,6 @@ def _list_leaves(placed: Sequence[gang_status.PlacedPeer], view: node_index.Requ
     """Return the leaf of each placed pod."""
     leaves = list(map(view.index.leaf_by_node.get, [peer.node for peer in placed]))
     return [leaf or topology.NO_DOMAIN for leaf in leaves]
-
-
-def _list_devices(view: node_index.RequestView) -> frozenset[str]:
-    """Return the resources of the rails that pods request, or those of their accelerators if they request no rail."""
-    kind = view.index.kind
-    pools = [need.resource for need in kind.needs if kind.requests.get(need.resource, 0) > 0]
-    return frozenset(pools or kind.demand.names)
 
 
 def _summarize_peers(

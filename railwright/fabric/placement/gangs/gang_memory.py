@@ -42,7 +42,6 @@ class GangMemory(msgspec.Struct, frozen=True):
     """Memory of one gang after the last decision on it."""
 
     reserved: ReservedNodes = {}  # for its unplaced pods; the leaf of the pod of the last decision comes last
-    devices: frozenset[str] = frozenset()  # resources of the rails, or else accelerators, that its pods take
     decision: int = 0  # number of this decision
     placed: int = 0  # number of peers placed when the plan was made
     bandwidth_of_placed: node_evaluation.Bandwidth = 1.0  # planned bandwidth of these peers
@@ -105,15 +104,9 @@ class Reservations(NamedTuple):
 
 
 def read_reservations(
-    gang: membership.GangKey,
-    devices: frozenset[str],
-    memory: PlacementMemory,
-    cluster: cluster_state.ClusterState,
+    gang: membership.GangKey, memory: PlacementMemory, cluster: cluster_state.ClusterState
 ) -> Reservations:
-    """Return the nodes reserved for gangs other than `gang`.
-
-    Only gangs that use any of `devices` have a prior right, because pods with other rails can share their nodes.
-    """
+    """Return the nodes reserved for gangs other than `gang`."""
     reservations = Reservations({}, {})
     for key, remembered in memory.gangs.items():
         left = gang_status.count_unplaced(key, cluster) if key != gang and remembered.reserved else 0
@@ -121,12 +114,11 @@ def read_reservations(
             continue
         is_recent = memory.decisions - remembered.decision <= _MAX_DECISIONS
         has_placed = bool(cluster.assumed.list_of_gang(key)) or left < len(cluster.get_gang(key))
-        has_begun = is_recent and has_placed and not devices.isdisjoint(remembered.devices)
         nodes: dict[topology.Domain, int] = {}
         for leaf, count in remembered.reserved.items():
             nodes[leaf] = min(count, left)
             left -= nodes[leaf]
-        (reservations.prior if has_begun else reservations.waiting)[key] = nodes
+        (reservations.prior if is_recent and has_placed else reservations.waiting)[key] = nodes
     return reservations
 
 
