@@ -401,12 +401,13 @@ def _drop_overridden(
 
     Ranks started by ssh do not inherit the container's environment, so the file would override the user's value.
     """
-    first, *others = [pod.spec.containers[index].env_by_name for index in mounted]
+    container_envs = [pod.spec.containers[index].env_by_name for index in mounted]
+    everywhere = set(container_envs[0]).intersection(*container_envs[1:])
     return tuple(
         [
             one
             for one in file_vars
-            if one.name not in first or not all(_is_overridden(entries, one) for entries in (first, *others))
+            if one.name not in everywhere or not all(_is_overridden(entries, one) for entries in container_envs)
         ]
     )
 

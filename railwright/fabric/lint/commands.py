@@ -13,7 +13,7 @@ import msgspec
 
 from railwright.fabric.lint import rule_types
 
-# Prefixes of the variables that a rule or the catalogue reads
+# Prefixes of the variables that a rule or the catalogue reads, and of those by which PyTorch's ranks are known
 RELEVANT = (
     *("NCCL_", "nccl_", "GLOO_", "TP_SOCKET_", "TORCH_NCCL_", "UCX_", "VLLM_NIXL_", "NIXL_", "NVSHMEM_"),
     *("RDMAV_", "FI_"),
