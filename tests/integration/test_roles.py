@@ -1,6 +1,7 @@
 """The roles of manifests/base/user-rbac.yaml on the real API server: each gives the rights in docs/security.md."""
 
 import asyncio
+import json
 
 import pytest_asyncio
 import yaml
@@ -46,7 +47,7 @@ async def test_the_role_view_suffices_for_gangs_and_fabric(plane, namespace, nod
 
 async def test_the_role_for_users_gets_policy_and_explanations(plane, person):
     async def find_source() -> str:
-        code, _, err = await person("lint", "-", stdin="NCCL_DEBUG=INFO\n")
+        code, _, err = await person("lint", "-", stdin=json.dumps(manifests.pod()))
         assert code == 0
         return err
 
