@@ -21,7 +21,7 @@ _MAX_NUMBER = 64  # characters of the longest scalar that is read as a number: i
 _CORE = "tag:yaml.org,2002:"
 _TYPED = ("null", "bool", "int", "float")
 _TEXT = f"{_CORE}str"
-_UNTYPED = ("timestamp", "value", "merge")  # dates, `=` and `<<` are texts in Kubernetes
+_UNTYPED = ("timestamp", "value", "merge")  # dates, `=` and `<<` are texts in Kubernetes; so is 12:30, in base 60
 # libyaml is several times faster; PyYAML's own parser accepts the same language
 LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -195,7 +195,7 @@ class _Reader:
 
     def _prepare_scalar(self, node: yaml.ScalarNode) -> None:
         kind = node.tag.removeprefix(_CORE)
-        if kind in _UNTYPED or (kind in _TYPED and len(node.value) > _MAX_NUMBER):
+        if kind in _UNTYPED or (kind in _TYPED and (len(node.value) > _MAX_NUMBER or ":" in node.value)):
             node.tag = _TEXT
         elif kind in _TYPED:
             try:

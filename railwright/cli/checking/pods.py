@@ -36,8 +36,11 @@ _STRICT = {  # allowed by the `restricted` Pod Security Standard, so by every na
 }
 
 
-def choose_namespace(snapshot: Snapshot, fabric: str) -> str:
-    """Return the first namespace that may use the fabric, `default` before others. Raise SkipError if there is none."""
+def choose_namespace(snapshot: Snapshot, fabric: str, given: str = "") -> str:
+    """Return the given namespace, or the first one that may use the fabric, `default` before others.
+
+    Raise SkipError if there is none, or if the given one may not use it.
+    """
     allowed: list[str] = [
         item.metadata.name
         for item in snapshot.get_all("namespaces")
@@ -46,7 +49,12 @@ def choose_namespace(snapshot: Snapshot, fabric: str) -> str:
         and snapshot.fabrics[fabric].allows_namespace(item.metadata.labels)
     ]
     require(allowed, f"no namespace may use fabric {fabric}: the labels of no namespace match its `namespaces`")
-    return min(allowed, key=lambda namespace: (namespace != "default", namespace))
+    require(
+        not given or given in allowed,
+        f"namespace {given} does not exist, is excluded, or its labels do not match `namespaces` of fabric {fabric}; "
+        "give another to --namespace-for-probe",
+    )
+    return given or min(allowed, key=lambda namespace: (namespace != "default", namespace))
 
 
 def build_pod(snapshot: Snapshot, fabric: str, namespace: str) -> Mapping[str, Any]:

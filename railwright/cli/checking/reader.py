@@ -90,7 +90,7 @@ async def _count_requests(client: clients.Client, snapshot: Snapshot, pod: Any) 
 
 async def _make_dry_run(client: clients.Client, snapshot: Snapshot, probing: str, fabric: str) -> None:
     try:
-        namespace = probing or pods.choose_namespace(snapshot, fabric)
+        namespace = pods.choose_namespace(snapshot, fabric, probing)
     except SkipError as error:
         snapshot.dry_runs[fabric] = DryRun(refusal=str(error))
         return

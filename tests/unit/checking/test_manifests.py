@@ -60,7 +60,11 @@ def test_the_dry_run_pod_is_created_in_a_namespace_that_may_use_the_fabric():
     data[names.POLICY_KEY] = data[names.POLICY_KEY].replace("transport: infiniband", limited)
     deleted = {"name": "ending", "labels": {"rdma": "yes"}, "deletionTimestamp": "2026-11-30T00:00:00Z"}
     trees["namespaces"] += [{"metadata": deleted}, {"metadata": {"name": "allowed", "labels": {"rdma": "yes"}}}]
-    assert pods.choose_namespace(installations.build_snapshot(trees), "ib") == "allowed"
+    snapshot = installations.build_snapshot(trees)
+    assert pods.choose_namespace(snapshot, "ib") == pods.choose_namespace(snapshot, "ib", "allowed") == "allowed"
+    for given in ("absent", "ending", "kube-system", "default"):
+        with pytest.raises(snapshots.SkipError, match=f"^namespace {given} does not exist, is excluded, or its labels"):
+            pods.choose_namespace(snapshot, "ib", given)
     trees["namespaces"].pop()
     with pytest.raises(snapshots.SkipError, match="the labels of no namespace match"):
         pods.choose_namespace(installations.build_snapshot(trees), "ib")

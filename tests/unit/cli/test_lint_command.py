@@ -135,6 +135,12 @@ def test_a_value_that_the_api_server_would_reject_is_named_with_its_line_and_the
     )
 
 
+@pytest.mark.parametrize("value", ["12:30:00", "2026-01-02", "=eth0"])
+def test_a_value_that_kubectl_reads_as_text_needs_no_quotes(lint, value):
+    text = f"kind: Pod\nspec:\n  containers:\n  - args: [{value}]\n    env:\n    - {{name: LIMIT, value: {value}}}\n"
+    assert lint("--local", p_dot_yaml=text)[0] == 0
+
+
 def test_with_a_policy_the_injected_pod_is_linted(lint):
     labelled = DEPLOYMENT.replace(
         "  template:\n", "  template:\n    metadata: {labels: {railwright.io/fabric: roce}}\n"
