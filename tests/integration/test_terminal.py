@@ -53,11 +53,12 @@ async def test_kubectl_runs_the_plugin(plane, namespace, nodes, site, kubectl):
     for gang, rank, node in (("llm", 0, "term-0"), ("train", 0, ""), ("train", 1, "")):
         await plane.api.create(pod(namespace, gang, rank, node))
 
+    wrongly_set = manifests.pod(container={"env": [{"name": "NCCL_IB_TIMEOUT", "value": "99"}]})
     listed, filtered, fabric, linted, wrong = await asyncio.gather(
         kubectl("plugin", "list"),
         kubectl("railwright", "gangs", "-A", "-o", "json"),
         kubectl("railwright", "fabric", "-o", "json"),
-        kubectl("railwright", "lint", "-", stdin="NCCL_IB_TIMEOUT=99\n"),
+        kubectl("railwright", "lint", "-", stdin=json.dumps(wrongly_set)),
         kubectl("railwright", "gangs", "-n", "a", "-A"),
     )
     assert "kubectl-railwright" in listed[1], listed
