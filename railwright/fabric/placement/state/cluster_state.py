@@ -234,9 +234,7 @@ class ClusterState:
             return
         container_requests = self._requests.compute(pod.spec)
         requests = self._add_claims(claims, container_requests)
-        info = object_info.read_pod(pod, claims, requests, container_requests)
-        if (reduced := self._reducer.reduce(pod)) is not None:
-            info = msgspec.structs.replace(info, reduced=reduced)
+        info = object_info.read_pod(pod, claims, requests, container_requests, self._reducer.reduce(pod))
         if pod.status.phase in _ENDED_PHASES:
             if info != self._pods.ended_by_gang.get(info.gang, {}).get(uid):
                 self.remove_pod(uid)

@@ -141,10 +141,13 @@ def read_pod(
     claims: inventory.PodKey,
     requests: resources.FrozenAmounts,
     container_requests: resources.FrozenAmounts,
+    reduced: views.Pod | None,
 ) -> PodInfo:
     """Return the fields of a pod with these claims and requests."""
     metadata, spec, intern = pod.metadata, pod.spec, sys.intern
-    info = PodInfo(
+    record = intent.read_record(pod)
+    rails = record.rails or ()
+    return PodInfo(
         claims.uid,
         metadata.full_name,
         intern(spec.node_name),
@@ -158,16 +161,10 @@ def read_pod(
         is_held=any(condition.reason == _GATED for condition in pod.status.conditions or ()),
         part=intern(membership.find_part(pod)),
         is_ending=bool(metadata.deletion_timestamp),
-    )
-    if names.INJECTION not in metadata.annotations:  # most pods of a cluster
-        return info
-    record = intent.read_record(pod)
-    rails = record.rails or ()
-    return msgspec.structs.replace(
-        info,
         policy=intern(record.digest),
         fabric=intern(record.fabric),
         rails=rails if sum(map(len, rails)) <= _MAX_RAILS else (),
+        reduced=reduced,
     )
 
 
