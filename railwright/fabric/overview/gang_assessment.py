@@ -288,9 +288,7 @@ def _assess_placed(
     if not request.domains or bandwidth is None:
         why = (*(() if request.domains else (_DOMAINS_UNDEFINED,)), *placement.causes)
         return overview_types.Assessment(state=gang.state, bandwidth=bandwidth, why=why)
-    without_gang = {
-        pod.node: index.get_class(pod.node_class.facts) for pod in placed_pods if pod.node_class is not None
-    }
+    without_gang = {pod.node: pod.node_class for pod in placed_pods if pod.node_class is not None}
     overrides = index.exclude(() if request.is_filtered else index.unselected) | without_gang
     capacity = planner.build_capacity_on(index, index.count_classes(), overrides)
     segment = max(1, min(request.segment, len(workers)))
@@ -342,9 +340,8 @@ def _list_placed_pods(
         placement_result.PlacedPod(
             node=pod.node,
             leaf=index.leaf_by_node.get(pod.node, topology.NO_DOMAIN),
-            node_class=_evaluate_after_members(classes[pod.node], by_node[pod.node].index(pod))
-            if pod.node in classes
-            else None,
+            node_class=classes.get(pod.node),
+            number=by_node[pod.node].index(pod) + 1,
         )
         for pod in workers
     ]
@@ -361,17 +358,6 @@ def _evaluate_without_gang(
     absent = {pod.uid for pod in (*members, *ending)}
     facts = index.build_facts(node, absent=absent)
     return index.get_class(facts._replace(eligible=True))
-
-
-def _evaluate_after_members(node_class: node_evaluation.NodeClass, members: int) -> node_evaluation.NodeClass:
-    """Return a node's class after `members` pods of the gang: the best NUMA slots are used, and NICs are shared."""
-    if not members:
-        return node_class
-    return msgspec.structs.replace(
-        node_class,
-        slot_numa_factors=node_class.slot_numa_factors[members:],
-        shares=node_class.shares[min(members, len(node_class.shares) - 2) :],
-    )
 
 
 # --- waiting ------------------------------------------------------------------------------------------------

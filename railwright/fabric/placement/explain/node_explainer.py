@@ -54,10 +54,10 @@ def get_label(node_class: node_evaluation.NodeClass, resource: str) -> str:
     return next((pool.need.label for pool in node_class.pools if pool.need.resource == resource), resource)
 
 
-def list_degradations(node_class: node_evaluation.NodeClass) -> tuple[reason.Reason, ...]:
-    """Return the reasons why nodes of this class have less than full bandwidth."""
+def list_degradations(node_class: node_evaluation.NodeClass, number: int = 1) -> tuple[reason.Reason, ...]:
+    """Return the reasons why the pod of this number on such a node has less than full bandwidth."""
     degradations = []
-    if node_class.slot_numa_factors and node_class.slot_numa_factors[0] < 1:
+    if node_class.get_numa_factor(number) < 1:
         degradations.append(reason.Reason(PlacementCode.NUMA_SPLIT, "NUMA splits"))
     for pool in node_class.pools:
         if not pool.is_sufficient:
@@ -66,7 +66,7 @@ def list_degradations(node_class: node_evaluation.NodeClass) -> tuple[reason.Rea
             degradations.append(shortage if pool.devices.allocatable > 0 else dead)
         elif not pool.is_healthy:
             degradations.append(reason.Reason(PlacementCode.RAIL_BROKEN, f"{pool.need.label} degraded"))
-    if not degradations and node_class.pools and sum(node_class.shares[1]) < 1 - CLOSE:
+    if not degradations and node_class.pools and sum(node_class.get_shares(number)) < 1 - CLOSE:
         others = any(pool.devices.used_by_others for pool in node_class.pools)
         message = "NICs shared with pods of other jobs" if others else "pods of the gang share NICs"
         degradations.append(reason.Reason(PlacementCode.NICS_SHARED, message))

@@ -28,7 +28,8 @@ class PlacedPod(msgspec.Struct, frozen=True):
 
     node: str
     leaf: topology.Domain
-    node_class: node_evaluation.NodeClass | None  # of the node without the pod; None if the node is unknown
+    node_class: node_evaluation.NodeClass | None  # of the node without the gang; None if the node is unknown
+    number: int = 1  # of the pod among those of the gang on the node: they share NICs, and the first has the best slot
 
 
 class PlacementResult(msgspec.Struct, frozen=True):
@@ -63,17 +64,17 @@ def compute(pods: Sequence[PlacedPod], uplinks: bandwidth.Uplinks) -> PlacementR
 
 def _find_slowest_pods(pods: Sequence[PlacedPod]) -> tuple[node_evaluation.Bandwidth, list[reason.Reason]]:
     """Return (bandwidth of the slowest pod, the degradations of the nodes of the slowest pods)."""
-    classes = [pod.node_class for pod in pods if pod.node_class]
-    common = functools.reduce(operator.and_, [known.rails for known in classes if known.pools], -1)
+    known = [(pod.node_class, pod.number) for pod in pods if pod.node_class]
+    common = functools.reduce(operator.and_, [node_class.rails for node_class, _ in known if node_class.pools], -1)
     values = [
-        node_evaluation.sum_shares(known.shares[1], common) * next(iter(known.slot_numa_factors), 1.0)
-        for known in classes
+        node_evaluation.sum_shares(node_class.get_shares(number), common) * node_class.get_numa_factor(number)
+        for node_class, number in known
     ]
     worst = min(values, default=1.0)
     causes, others = [], 0
     for pod, value in zip(pods, values, strict=True):
         if pod.node_class and value <= worst + _TOLERANCE:
-            degradations = [cause.text for cause in node_explainer.list_degradations(pod.node_class)]
+            degradations = [cause.text for cause in node_explainer.list_degradations(pod.node_class, pod.number)]
             if degradations:
                 message = f"{pod.node}: {', '.join(degradations)}"
                 causes.append(reason.Reason(PlacementCode.NODES_BLOCKED, message))

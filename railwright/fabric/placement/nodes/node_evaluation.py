@@ -118,6 +118,14 @@ class NodeClass(msgspec.Struct, frozen=True, eq=False):
         there = [pool.devices.allocatable > 0 and rate > 0 for pool in self.pools for rate in pool.rate_rails()]
         return sum(1 << bit for bit, is_there in enumerate(there) if is_there) if there else ALL_RAILS
 
+    def get_shares(self, pods: int) -> tuple[float, ...]:
+        """Return the shares with this number of further pods, or with as many as fit."""
+        return self.shares[min(pods, len(self.shares) - 1)]
+
+    def get_numa_factor(self, number: int) -> float:
+        """Return the factor of the slot of this number, from 1; 1 if there is no such slot."""
+        return next(iter(self.slot_numa_factors[number - 1 :]), 1.0)
+
     def count_slots(self, rails: int, min_bandwidth: Bandwidth) -> int:
         """Return the number of slots on a node at this bandwidth or more, over these rails."""
         least = min_bandwidth - TOLERANCE
