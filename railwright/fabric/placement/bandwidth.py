@@ -21,16 +21,6 @@ DEGRADED = 0.5
 """Bandwidth of a rail with allocatable below capacity: the mean of healthy and absent. No measurement is known."""
 
 
-def compute_uplink_bandwidth(nodes: int, oversubscription: float, crossings: int = 1, links: float = 1.0) -> float:
-    """Return the bandwidth (0..1) of a ring edge that leaves a domain of `nodes` nodes, relative to the gang's rails.
-
-    A domain of n nodes has n/oversubscription uplinks for each rail; `crossings` ring edges of the gang share them. At
-    7:1 a leaf of eight nodes carries one crossing at full bandwidth, a leaf of one node at a seventh. `links` is the
-    number of uplinks available to each rail that the gang uses.
-    """
-    return min(1.0, nodes * links / (max(1.0, oversubscription) * max(1, crossings)))
-
-
 class Uplinks(msgspec.Struct, frozen=True):
     """The uplinks of a fabric's domains, as a gang uses them."""
 
@@ -43,11 +33,15 @@ class Uplinks(msgspec.Struct, frozen=True):
         return self.oversubscription[level] if level < len(self.oversubscription) else 1.0
 
     def compute_bandwidth(self, domain: topology.Domain, level: int, crossings: int = 1) -> float:
-        """Return the bandwidth, 0..1, of each of `crossings` ring edges out of a domain; 1 if it has no label."""
+        """Return the bandwidth, 0..1, of each of `crossings` ring edges out of a domain; 1 if it has no label.
+
+        A domain of n nodes has n/oversubscription uplinks for each rail. At 7:1 a leaf of eight nodes carries one
+        crossing at full bandwidth, a leaf of one node at a seventh.
+        """
         ratio = self.get_ratio(level)
         if ratio <= 1 or not domain or not domain[0]:
             return 1.0
-        return compute_uplink_bandwidth(self.domain_sizes.get(domain, 1), ratio, crossings, self.links_per_rail)
+        return min(1.0, self.domain_sizes.get(domain, 1) * self.links_per_rail / (ratio * max(1, crossings)))
 
     def select_carrying(
         self, domains: Collection[topology.Domain], level: int, *, least: float

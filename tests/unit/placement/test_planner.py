@@ -64,7 +64,7 @@ def worth(members, ratios, sizes):
     for level, ratio in enumerate(ratios):
         domains = {leaf[level:] for leaf, _, _ in members}
         if len(domains) > 1:
-            values += [bandwidth.compute_uplink_bandwidth(sizes[domain], ratio) for domain in domains]
+            values += [min(1.0, sizes[domain] / ratio) for domain in domains]
     return min(values)
 
 

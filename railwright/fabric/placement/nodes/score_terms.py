@@ -122,8 +122,6 @@ TERMS = (RAILS, NUMA, PACKING)
 _COMPACT, _FULL = 1.0, 0.9  # unsplit GPUs outweigh any difference in utilization
 _ALIGNED = 0.5  # weight of rail alignment, in accelerators of utilization
 
-_REPLACED_TERMS = frozenset({NUMA.name, PACKING.name})  # by the fill order
-
 
 def compute_fill_order(node_class: node_evaluation.NodeClass) -> tuple[float, ...]:
     """Return the sort key of a node for a single-pod job; lower comes first."""
@@ -135,22 +133,19 @@ def compute_fill_order(node_class: node_evaluation.NodeClass) -> tuple[float, ..
 
 
 def _score_fill_order(node_class: node_evaluation.NodeClass) -> float:
-    """Return the fill order, without rails, as a number from 0 to the sum of the weights of `numa` and `packing`."""
+    """Return the fill order, without rails, as a number from 0 to 1."""
     tie = _ALIGNED / max([1, *(usage.allocatable // resources.UNIT for usage in _list_usage(node_class))])
-    is_unsplit = node_class.has_unsplit_slot
     utilization = (_compute_utilization(node_class) + tie * NUMA.score(node_class)) / (1 + tie)
-    weight = NUMA.weight + PACKING.weight
-    return weight * (_COMPACT * is_unsplit + _FULL * utilization) / (_COMPACT + _FULL)
+    return (_COMPACT * node_class.has_unsplit_slot + _FULL * utilization) / (_COMPACT + _FULL)
 
 
 def compute_score(node_class: node_evaluation.NodeClass, kind: scheduling_request.SchedulingRequest) -> float:
     """Return the score without locality, 0..100. For a single-pod job the fill order replaces some terms."""
     if node_class.facts.broken:
         return 0.0
-    replaced = _REPLACED_TERMS if kind.is_single_pod else ()
-    total = sum(term.weight * term.score(node_class) for term in TERMS if term.name not in replaced)
-    if kind.is_single_pod:
-        total += _score_fill_order(node_class)
+    replaced = (NUMA, PACKING) if kind.is_single_pod else ()
+    total = sum(term.weight * term.score(node_class) for term in TERMS if term not in replaced)
+    total += sum(term.weight for term in replaced) * _score_fill_order(node_class)
     return 100.0 * total / _sum_weights(kind)
 
 

@@ -170,13 +170,13 @@ class ClusterState:
 
     def get_gang(self, key: membership.GangKey) -> Mapping[str, object_info.PodInfo]:
         """Return the existing pods of a gang by UID, bound or not, without terminating ones."""
-        return self._pods.by_gang.get(key, {}) if key else {}
+        return self._pods.by_gang.get(key, {})
 
     @property
     def opted_in_gangs(self) -> Collection[membership.GangKey]:
         """Return the gangs with an opted-in pod that is not terminating."""
         gangs = self._pods.by_gang.items()
-        return {gang for gang, pods in gangs if any(pod.reduced is not None for pod in pods.values())}
+        return dict.fromkeys([gang for gang, pods in gangs if any(pod.reduced is not None for pod in pods.values())])
 
     def get_gang_size(self, key: membership.GangKey, *, observed: int) -> int:
         """Return the gang size without members that have ended: declared, or the number of pods observed if larger."""
