@@ -243,6 +243,8 @@ async def test_the_requests_that_the_extenders_pods_have_answered_are_read_throu
         ("/explain/{namespace}/{pod}", "ok"),
     ]:
         counters.requests.labels(path, outcome).inc()
+    counters.cache_age_seconds.labels("nodes").set(301)
+    counters.cache_age_seconds.labels("pods").set(299)
     installation.metrics = {
         "railwright-extender-0": counters.format_exposition().decode(),
         "railwright-extender-1": "<html>a login</html>",
@@ -253,4 +255,5 @@ async def test_the_requests_that_the_extenders_pods_have_answered_are_read_throu
     finally:
         await client.close()
     assert seen.scheduler_requests == {"railwright-extender-0": 2}
+    assert seen.stale_kinds == {"railwright-extender-0": ["nodes"]}
     assert seen.unread == {}

@@ -19,7 +19,7 @@ from railwright.cli.checking.snapshots import (
     require,
 )
 from railwright.cluster import installed_names
-from railwright.fabric import names, version
+from railwright.fabric import names, text, version
 
 GROUP = "installation"
 
@@ -74,6 +74,10 @@ def check_replicas(snapshot: Snapshot, server: str) -> Assessment:
     The detail quotes kubelet or the scheduler. A running pod that is not ready reports the reason on `/readyz` and in
     its log. Warns about one replica of the webhook: opted-in pods cannot be created while it restarts or its node is
     drained. Without the extender pods are still injected, but the scheduler alone places them.
+
+    Also warns if a server has heard nothing of a kind for five minutes, because it lacks a permission or cannot reach
+    the API server: it decides by objects that may have changed meanwhile. This is read from its metrics, through the
+    API server's proxy, if you may get `pods/proxy` in railwright's namespace.
     """
     deployment = get_deployment(snapshot, server)
     desired = get_path(deployment, "spec", "replicas")
@@ -82,16 +86,27 @@ def check_replicas(snapshot: Snapshot, server: str) -> Assessment:
     scale = f"kubectl -n {NAMESPACE} scale deployment {server} --replicas=2"
     if desired == 0:
         return fail("scaled to 0", scale)
+    labels = get_map(deployment, "spec", "selector", "matchLabels")
+    selector = ",".join(f"{key}={value}" for key, value in labels.items())
+    read_log = f"kubectl -n {NAMESPACE} logs -l {selector} --tail=-1"
+    pods = {str(get_path(pod, "metadata", "name")): pod for pod in snapshot.list_server_pods(server)}
+    stale = [
+        f"{name} has heard nothing of {text.join_first(kinds, 4)} from the API server for five minutes"
+        for name in pods
+        if (kinds := snapshot.stale_kinds.get(name))
+    ]
     if ready < desired:
-        pods = snapshot.list_server_pods(server)
-        reasons = [f"{get_path(pod, 'metadata', 'name')}: {why}" for pod in pods for why in _find_reasons(pod)]
-        detail = "; ".join([f"{ready} of {desired} ready", *reasons[:3]])
+        reasons = [f"{name}: {why}" for name, pod in pods.items() for why in _find_reasons(pod)]
+        detail = "; ".join([f"{ready} of {desired} ready", *stale[:1], *reasons[:3]])
         if not snapshot.peek("policy") and "policy" not in snapshot.unread:
             missing = f"ConfigMap {snapshots.POLICY} does not exist"
             return fail(f"{detail}; replicas need a policy to become ready, and {missing}", rows.CREATE_POLICY)
-        labels = get_map(deployment, "spec", "selector", "matchLabels")
-        selector = ",".join(f"{key}={value}" for key, value in labels.items())
-        return fail(detail, f"kubectl -n {NAMESPACE} describe pods -l {selector}")
+        return fail(detail, f"kubectl -n {NAMESPACE} describe pods -l {selector}; of a pod that runs: {read_log}")
+    if stale:
+        return warn(
+            "; ".join(stale[:3]),
+            f"its log names the missing permission, or the error: {read_log}; apply the roles again: {{apply}}",
+        )
     if desired == 1 and server == WEBHOOK:
         return warn("1 replica: opted-in pods cannot be created while it restarts or its node is drained", scale)
     return ok(f"{ready} of {desired}")

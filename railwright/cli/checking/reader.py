@@ -1,4 +1,4 @@
-"""Reads a cluster: all sources concurrently, then dry runs and the extender's metrics.
+"""Reads a cluster: all sources concurrently, then dry runs and the servers' metrics.
 
 Failed calls become reasons in the snapshot, never exceptions.
 """
@@ -18,6 +18,8 @@ from railwright.cli.checking.snapshots import (
     EXTENDER,
     OWN,
     SOURCES,
+    STALE_SECONDS,
+    WEBHOOK,
     DryRun,
     SkipError,
     Snapshot,
@@ -33,6 +35,7 @@ _METRICS_SECONDS = 3.0  # a NetworkPolicy may drop the packets of the API server
 _ANSWERED = re.compile(
     rb'^railwright_requests_total\{outcome="ok",path="/(?:scheduler|volcano)/.*\} (\S+)$', re.MULTILINE
 )
+_AGE = re.compile(rb'^railwright_cache_age_seconds\{kind="([^"]+)"\} (\S+)$', re.MULTILINE)
 
 
 async def read(client: clients.Client, *, probing: str = "", problem: str = "") -> Snapshot:
@@ -51,9 +54,8 @@ async def read(client: clients.Client, *, probing: str = "", problem: str = "") 
     others = [name for name in SOURCES if name != "version"]
     await cluster_access.gather(functools.partial(_read, client, snapshot), others)
     await cluster_access.gather(functools.partial(_make_dry_run, client, snapshot, probing), snapshot.fabrics)
-    await cluster_access.gather(
-        functools.partial(_count_requests, client, snapshot), snapshot.list_server_pods(EXTENDER)
-    )
+    servers = [*snapshot.list_server_pods(EXTENDER), *snapshot.list_server_pods(WEBHOOK)]
+    await cluster_access.gather(functools.partial(_read_metrics, client, snapshot), servers)
     return snapshot
 
 
@@ -73,8 +75,8 @@ async def _read(client: clients.Client, snapshot: Snapshot, name: str) -> None:
         snapshot.unread[name] = f"you may not {source.right} (403 Forbidden)" if is_forbidden else error.sentence
 
 
-async def _count_requests(client: clients.Client, snapshot: Snapshot, pod: Any) -> None:
-    """Read the number of scheduler requests that an extender pod has answered, if its metrics can be read."""
+async def _read_metrics(client: clients.Client, snapshot: Snapshot, pod: Any) -> None:
+    """Read the number of scheduler requests that a pod has answered, and its stale caches, if metrics can be read."""
     name = str(get_path(pod, "metadata", "name"))
     containers = get_list(pod, "spec", "containers")
     ports = [port for container in containers for port in get_list(container, "ports") if port.get("name") == "ops"]
@@ -86,6 +88,8 @@ async def _count_requests(client: clients.Client, snapshot: Snapshot, pod: Any) 
                 metrics = await client.get(path)
             if b"railwright_build_info" in metrics:
                 snapshot.scheduler_requests[name] = round(sum(map(float, _ANSWERED.findall(metrics))))
+                ages = _AGE.findall(metrics)
+                snapshot.stale_kinds[name] = [kind.decode() for kind, age in ages if float(age) > STALE_SECONDS]
 
 
 async def _make_dry_run(client: clients.Client, snapshot: Snapshot, probing: str, fabric: str) -> None:

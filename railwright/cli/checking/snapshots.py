@@ -27,6 +27,7 @@ WEBHOOK, EXTENDER, CERTS = installed_names.WEBHOOK, installed_names.EXTENDER, in
 CONFIGURATION, POLICY = installed_names.INSTALLATION, installed_names.POLICY
 SECRETS = {f"{installed_names.INSTALLATION}-{server}": inventory.SECRETS[server] for server in inventory.SERVERS}
 NAME_LABEL = "kubernetes.io/metadata.name"
+STALE_SECONDS = 300  # as in the alert RailwrightCacheStale
 
 
 # --- fields of objects that are plain JSON trees, whatever they contain -----------------------------------------
@@ -180,6 +181,8 @@ class Snapshot:
     unknown: set[str] = dataclasses.field(default_factory=set)  # sources whose kind the API server does not serve
     dry_runs: dict[str, DryRun] = dataclasses.field(default_factory=dict)  # by fabric
     scheduler_requests: dict[str, int] = dataclasses.field(default_factory=dict)  # answered, by pod of the extender
+    # by pod of webhook and extender, the kinds of which it has heard nothing from the API server for STALE_SECONDS
+    stale_kinds: dict[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
     def require(self, *sources: str) -> None:
         """Raise SkipError if one of the sources could not be read."""
