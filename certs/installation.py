@@ -47,7 +47,12 @@ class Secret(msgspec.Struct, frozen=True, rename="camel"):
         return (self.data or {}).get("ca.crt") or b""
 
 
+class _Service(msgspec.Struct, frozen=True):
+    namespace: str
+
+
 class _ClientConfig(msgspec.Struct, frozen=True, rename="camel"):
+    service: _Service | None = None
     ca_bundle: bytes = b""
 
 
@@ -81,7 +86,15 @@ class ClusterState:
         pairs = {name: secret.read_pair() for name, secret in present.items()}
         # certificates and keys by name, without Secrets that are missing or empty
         self.pairs = {name: pair for name, pair in pairs.items() if pair is not None}
-        self._webhooks = {kind: (found and found.webhooks) or [] for kind, found in configurations.items()}
+        # with their indexes; not those of an installation in another namespace, which has another CA
+        self._webhooks = {
+            kind: [
+                (index, hook)
+                for index, hook in enumerate((found and found.webhooks) or ())
+                if hook.client_config.service is None or hook.client_config.service.namespace == namespace
+            ]
+            for kind, found in configurations.items()
+        }
         ca = present.pop(inventory.CA, _NO_SECRET)
         # the input of a rotation
         self.observed = rotation.Observed(
@@ -90,14 +103,13 @@ class ClusterState:
             {
                 f"{kind}/{hook.name}": hook.client_config.ca_bundle
                 for kind, hooks in self._webhooks.items()
-                for hook in hooks
+                for _, hook in hooks
             },
         )
 
     def list_outdated(self, kind: str, pem: bytes) -> list[tuple[int, str]]:
         """Return index and name of the webhooks of a configuration that have another caBundle."""
-        hooks = enumerate(self._webhooks[kind])
-        return [(index, hook.name) for index, hook in hooks if hook.client_config.ca_bundle != pem]
+        return [(index, hook.name) for index, hook in self._webhooks[kind] if hook.client_config.ca_bundle != pem]
 
     def list_overwritten(self) -> Iterator[tuple[events.Involved, tuple[str, ...], tuple[str, ...]]]:
         """Yield each configuration with another caBundle than the keyring's, its webhooks, and the last writers."""

@@ -212,13 +212,16 @@ def _plan_bundle(situation: Situation) -> Step | None:
 
 
 def _plan_switch(situation: Situation) -> Step | Wait | None:
-    """Make the next CA the active one, `overlap` after it was issued."""
+    """Make the next CA the active one, `overlap` after it was issued, or halfway to the end of the active one."""
     ca = situation.next_ca
     if ca is None:
         return None
     if situation.list_live():
-        delay = situation.propagation if situation.signer is None else situation.overlap
-        until = pki.get_issue_time(ca) + delay
+        issued, delay = pki.get_issue_time(ca), situation.propagation
+        if situation.signer is not None:
+            end = x509.load_pem_x509_certificate(situation.signer.certificate_pem).not_valid_after_utc
+            delay = min(situation.overlap, (end - issued) / 2)
+        until = issued + delay
         if situation.now < until:
             return _wait(situation, until, "clients need time to read the next CA")
     keyring = dataclasses.replace(situation.observed.keyring, active_ca=ca, next_ca=None)

@@ -74,8 +74,9 @@ def secret(data, version="1"):
     }
 
 
-def hook(name, pem=b""):
-    return {"name": name, "clientConfig": {"service": {}, "caBundle": base64.b64encode(pem).decode()} if pem else {}}
+def hook(name, pem=b"", namespace="ours"):
+    given = {"caBundle": base64.b64encode(pem).decode()} if pem else {}
+    return {"name": name, "clientConfig": {"service": {"namespace": namespace}, **given}}
 
 
 def look(trees, *hooks):
@@ -107,3 +108,9 @@ def test_the_webhooks_with_another_ca_bundle_are_outdated():
     assert [name.rpartition("/")[2] for name in looked.observed.bundles] == ["pods", "workloads"]
     assert looked.list_outdated("MutatingWebhookConfiguration", OLD.certificate_pem) == [(1, "workloads")]
     assert looked.list_outdated("ValidatingWebhookConfiguration", OLD.certificate_pem) == []
+
+
+def test_the_ca_bundle_of_an_installation_in_another_namespace_stays():
+    looked = look({}, hook("pods", OLD.certificate_pem, namespace="theirs"))
+    assert not looked.observed.bundles
+    assert looked.list_outdated("MutatingWebhookConfiguration", NEW.certificate_pem) == []

@@ -297,6 +297,15 @@ def test_certificates_and_ca_follow_their_own_schedules():
     world.healthy()
 
 
+def test_the_next_ca_issues_in_time_although_the_overlap_is_longer():
+    world = World(overlap=1000 * DAY)
+    world.settled()
+    first = world.keyring.active_ca
+    world.days(1824)
+    assert world.keyring.active_ca != first, "certificates of the first CA end with it"
+    world.healthy()
+
+
 @pytest.mark.parametrize("years", [-60, 6])
 def test_a_clock_far_ahead_removes_no_ca_from_the_bundles(years):
     """The servers' clocks are right: they reject certificates that are not valid now, and present the current ones."""
