@@ -77,20 +77,15 @@ def list_hosts(server: str, namespace: str, more: Sequence[str] = ()) -> tuple[s
     return (service, qualified, f"{qualified}.svc", f"{qualified}.svc.cluster.local", *LOOPBACK, *more)
 
 
-def list_specs(
-    namespace: str, *, more: Sequence[str] = (), caller: bool = False, admission_only: bool = False
-) -> list[CertificateSpec]:
-    """Return the certificates of both servers, and with `caller` the client certificate of kube-scheduler.
+def list_specs(namespace: str, *, more: Sequence[str] = (), admission_only: bool = False) -> list[CertificateSpec]:
+    """Return the certificates of both servers, and the client certificate of kube-scheduler.
 
-    `more` are additional hosts of the servers. With `admission_only`, the extender gets no certificate.
+    `more` are additional hosts of the servers. With `admission_only`, only the webhook gets a certificate.
     """
-    specs = [
+    webhook, extender = (
         CertificateSpec(
             name, f"{installed_names.INSTALLATION}-{name}", pki.Usage.SERVER, list_hosts(name, namespace, more)
         )
         for name in SERVERS
-        if not (admission_only and name == "extender")
-    ]
-    if caller:
-        specs.append(CertificateSpec(CALLER, CALLER, pki.Usage.CLIENT))
-    return specs
+    )
+    return [webhook] if admission_only else [webhook, extender, CertificateSpec(CALLER, CALLER, pki.Usage.CLIENT)]

@@ -28,9 +28,6 @@ TARGETS = {  # a set of values -> the templates of which it is the source, with 
         "templates/cert-manager.yaml": "overlays/cert-manager/certificates.yaml"
     },
     "webhook.claims=true": {"templates/claims-rbac.yaml": "components/claims/rbac.yaml"},
-    "extender.enabled=true,extender.clientAuth=true": {
-        "templates/scheduler-client.yaml": "overlays/production/scheduler-client.yaml"
-    },
     "metrics.enabled=true": {
         "templates/service-monitor.yaml": "components/prometheus/scraping.yaml",
         "templates/alerts.yaml": "components/prometheus/alerts.yaml",

@@ -49,12 +49,7 @@ def rotate(arguments: argparse.Namespace) -> int:
 
 
 def _build_rotator(arguments: argparse.Namespace, client: clients.Client) -> installation.Rotator:
-    specs = inventory.list_specs(
-        arguments.namespace,
-        more=arguments.host,
-        caller=arguments.scheduler_client,
-        admission_only=arguments.admission_only,
-    )
+    specs = inventory.list_specs(arguments.namespace, more=arguments.host, admission_only=arguments.admission_only)
     return installation.Rotator(client, arguments.namespace, specs, arguments.overlap)
 
 

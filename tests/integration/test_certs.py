@@ -56,7 +56,7 @@ async def secrets(plane, namespace):
 
 
 async def test_rotate_issues_what_is_missing_and_a_second_run_changes_nothing(plane, namespace, configurations, capsys):
-    common = (f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}", "--scheduler-client")
+    common = (f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}")
     assert await run(*common) == 0
     stdout = capsys.readouterr().out
     assert "renew: missing" in stdout
@@ -78,7 +78,7 @@ async def test_rotate_issues_what_is_missing_and_a_second_run_changes_nothing(pl
 async def test_missing_configurations_are_a_finding_that_names_the_next_step(plane, namespace, capsys):
     assert await run(f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}") == 1
     assert "MutatingWebhookConfiguration 'railwright' does not exist; apply the manifests" in capsys.readouterr().err
-    assert len(await secrets(plane, namespace)) == 3
+    assert len(await secrets(plane, namespace)) == 4
 
 
 async def test_a_missing_namespace_is_named(plane, capsys):

@@ -31,6 +31,7 @@ from plane import (
 )
 from plane import helm as helm_program
 
+from certs import inventory
 from railwright.fabric import names, version
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -349,8 +350,7 @@ class Cluster:
 
     async def secrets(self):
         return {
-            name: (await self.api.get("Secret", name, NAMESPACE)).get("data")
-            for name in ("railwright-ca", "railwright-webhook-tls", "railwright-extender-tls")
+            name: (await self.api.get("Secret", name, NAMESPACE)).get("data") for name in inventory.SECRETS.values()
         }
 
     async def policy(self):
@@ -436,7 +436,7 @@ async def test_an_upgrade_and_a_rollback_keep_foreign_writes(plane, cluster, ins
     held = await cluster.state()
     assert len(held[0]) == 1
     assert held[2] == POLICY
-    await cluster.helm.upgrade("--set=webhook.failurePolicy=Ignore,webhook.replicas=3")
+    await cluster.helm.upgrade("--set=webhook.failurePolicy=Ignore,webhook.replicas=3,extender.clientAuth=true")
     assert (await cluster.hooks())[0]["failurePolicy"] == "Ignore"
     assert await cluster.state() == held
     await cluster.helm("rollback", releases.RELEASE, "1")

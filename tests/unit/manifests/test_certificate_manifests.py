@@ -24,12 +24,12 @@ def find_document(kind: str, name: str = "railwright-certs") -> dict:
 
 def test_secrets_are_shipped_empty_and_are_all_that_the_rotator_may_touch():
     shipped = {document["metadata"]["name"]: document for document in DOCUMENTS if document["kind"] == "Secret"}
-    servers = {inventory.SECRETS[name] for name in ("ca", *inventory.SERVERS)}
-    assert set(shipped) == servers
+    issued = set(inventory.SECRETS.values())
+    assert set(shipped) == issued
     assert not any({"data", "stringData", "type"} & set(secret) for secret in shipped.values())
     (rule,) = find_document("Role")["rules"]
     assert rule["resources"] == ["secrets"]
-    assert (set(rule["resourceNames"]), set(rule["verbs"])) == (servers, {"get", "patch", "create"})
+    assert (set(rule["resourceNames"]), set(rule["verbs"])) == (issued, {"get", "patch", "create"})
     rule, reports = find_document("ClusterRole")["rules"]
     assert (reports["resources"], reports["verbs"]) == (["events"], ["create"])
     assert set(rule["resources"]) == set(installation.KINDS.values())
@@ -68,13 +68,8 @@ def test_one_rotator_runs_at_a_time():
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
-def test_the_production_overlay_names_the_secret_of_kube_scheduler():
-    folder = MANIFESTS / "overlays" / "production"
-    production = (folder / "kustomization.yaml").read_text()
-    (secret,) = load((folder / "scheduler-client.yaml").read_text())
-    name = secret["metadata"]["name"]
-    assert name == inventory.SECRETS[inventory.CALLER]
-    assert name in production
+def test_the_production_overlay_requires_the_certificate_of_kube_scheduler():
+    production = (MANIFESTS / "overlays" / "production" / "kustomization.yaml").read_text()
     assert f"--client-names={inventory.CALLER}" in production
 
 
@@ -86,7 +81,7 @@ def test_cert_manager_issues_the_same_names_for_the_same_use():
         if document["kind"] == "Certificate"
     }
     assert set(issued) == set(inventory.SECRETS.values())
-    for leaf in inventory.list_specs("railwright-system", caller=True):
+    for leaf in inventory.list_specs("railwright-system"):
         certificate = issued[inventory.SECRETS[leaf.name]]
         assert certificate["commonName"] == leaf.common_name
         assert {*certificate.get("dnsNames", ()), *certificate.get("ipAddresses", ())} == set(leaf.hosts)
