@@ -22,7 +22,7 @@ from placing import (
 
 from railwright.fabric import node_views, views
 from railwright.fabric.placement import engine
-from railwright.fabric.placement.nodes import eligibility, node_evaluation, score_terms
+from railwright.fabric.placement.nodes import eligibility, node_evaluation, node_index, score_terms
 
 TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 
@@ -174,15 +174,16 @@ NODES = [f"n{number}" for number in range(500)]
 _MIB = 1024**2
 
 
-def test_past_states_of_nodes_do_not_fill_the_memory():
+def test_past_states_of_nodes_do_not_fill_the_memory(monkeypatch):
+    monkeypatch.setattr(node_index, "MAX_STATES", len(NODES))
     state = build_cluster([build_node(name) for name in NODES])
     indexes = engine.PlacementEngine(state)
     request = build_request(build_pod_with("waiting", {GPU: "8"}), NODES)
 
     def measure_peak(first):
-        """Change all nodes thirty times, each to a state of its own."""
+        """Change all nodes twenty times, each to a state of its own."""
         tracemalloc.reset_peak()
-        for turn in range(first, first + 30):
+        for turn in range(first, first + 20):
             for number, name in enumerate(NODES):
                 requests = {"memory": str(turn * len(NODES) + number + 1)}
                 state.upsert_pod(build_pod_with(f"on-{name}", requests, on=name))
@@ -192,7 +193,7 @@ def test_past_states_of_nodes_do_not_fill_the_memory():
     tracemalloc.start()
     try:
         before = measure_peak(0)
-        assert measure_peak(30) - before < _MIB / 2
+        assert measure_peak(20) - before < _MIB / 2
     finally:
         tracemalloc.stop()
 

@@ -196,9 +196,9 @@ class NodeIndex:
         self._states, self._cluster = states, cluster
         self.leaf_by_node: Mapping[str, topology.Domain] = states.leaf_by_node
         self.nodes_by_leaf: Mapping[topology.Domain, Mapping[str, None]] = states.nodes_by_leaf
-        # caches of this index, so that it leaves nothing behind
-        self.get_class = functools.lru_cache(MAX_STATES)(self._evaluate)
-        self._get_class_of_state = functools.lru_cache(MAX_STATES)(self._evaluate_state)
+        # caches of this index. With more states than entries, nodes would be evaluated for each request
+        self.get_class = functools.lru_cache(2 * MAX_STATES)(self._evaluate)
+        self._get_class_of_state = functools.lru_cache(2 * MAX_STATES)(self._evaluate_state)
         self._depends_on_labels = eligibility.depends_on_labels(kind.spec)
         self._unselected: tuple[int, Collection[str]] = (-1, ())  # at a version of the nodes
 
