@@ -20,6 +20,7 @@ from railwright.cli.checking.snapshots import (
 )
 from railwright.cluster import installed_names
 from railwright.fabric import names, text, version
+from railwright.fabric.policy import shortcomings
 
 GROUP = "installation"
 
@@ -103,10 +104,10 @@ def check_replicas(snapshot: Snapshot, server: str) -> Assessment:
             return fail(f"{detail}; replicas need a policy to become ready, and {missing}", rows.CREATE_POLICY)
         return fail(detail, f"kubectl -n {NAMESPACE} describe pods -l {selector}; of a pod that runs: {read_log}")
     if stale:
-        return warn(
-            "; ".join(stale[:3]),
-            f"its log names the missing permission, or the error: {read_log}; apply the roles again: {{apply}}",
-        )
+        apply = "apply the roles again: {apply}"
+        if server == WEBHOOK and any("resourceclaimtemplates" in line for line in stale):
+            apply = f"{shortcomings.GRANT_CLAIMS}: {{apply webhook.claims=true}}"
+        return warn("; ".join(stale[:3]), f"its log names the missing permission, or the error: {read_log}; {apply}")
     if desired == 1 and server == WEBHOOK:
         return warn("1 replica: opted-in pods cannot be created while it restarts or its node is drained", scale)
     return ok(f"{ready} of {desired}")

@@ -325,15 +325,23 @@ def test_pods_of_another_scheduler_on_the_nodes_of_a_fabric_are_named(changes, s
     assert (result.state, result.detail) == (state, detail)
 
 
-def test_a_server_that_lost_its_rights_is_named_with_the_kinds_and_the_commands():
+@pytest.mark.parametrize(
+    ("kinds", "fix"),
+    [
+        (["namespaces", "nodes"], "apply the roles again: helm upgrade fabric-team CHART"),
+        (["pods", "resourceclaimtemplates"], " --set webhook.claims=true"),
+    ],
+)
+def test_a_server_that_lost_its_rights_is_named_with_the_kinds_and_the_commands(kinds, fix):
     trees = installations.healthy()
-    stale = {f"{WEBHOOK}-0": [], f"{WEBHOOK}-1": ["namespaces", "nodes"]}
+    installations.install_by_helm(trees)
+    stale = {f"{WEBHOOK}-0": [], f"{WEBHOOK}-1": kinds}
     results = run_checks(installations.build_snapshot(trees, stale_kinds=stale))
     [row] = [result for result in results if result.state is not rows.State.OK and result.hint]
     assert (row.check, row.subject, row.state) == ("replicas", WEBHOOK, rows.State.WARN)
-    assert row.detail == f"{WEBHOOK}-1 has heard nothing of namespaces, nodes from the API server for five minutes"
+    assert row.detail == f"{WEBHOOK}-1 has heard nothing of {', '.join(kinds)} from the API server for five minutes"
     assert "kubectl -n railwright-system logs -l app.kubernetes.io/" in row.hint
-    assert "kubectl apply -k FOLDER" in row.hint
+    assert fix in row.hint
 
 
 def test_the_fix_of_a_pod_that_runs_and_is_not_ready_reads_its_log():
