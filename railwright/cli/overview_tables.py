@@ -116,6 +116,8 @@ def show_fabrics(arguments: argparse.Namespace) -> int:
     if formats.is_document(arguments.output):
         formats.print_document({"fabrics": overview.fabrics, "leaves": overview.leaves}, arguments.output)
     else:
+        if not overview.fabrics:
+            print("the policy defines no fabric with rails")
         for fabric in overview.fabrics:
             _print_fabric(fabric, [overview.leaves[key] for key in fabric.leaves], arguments)
     is_healthy = not any(_has_unhealthy_rail(node) for leaf in overview.leaves.values() for node in leaf.nodes)

@@ -140,6 +140,12 @@ fabrics:
 """
 
 
+def test_a_policy_without_rails_is_said(view, tmp_path):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("apiVersion: railwright.io/v1alpha1\nfabrics: {t: {transport: tcp}}\n")
+    assert view("fabric", "--policy", str(policy))[:2] == (0, "the policy defines no fabric with rails\n")
+
+
 def test_rails_that_come_as_claims_are_shown_with_their_class(tmp_path, capsys):
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-0"}, "status": {}}
     slices = devices.build_slices("gpu-0", taints={"pci-0000-20-1b-0": "NoSchedule"})
