@@ -1,7 +1,7 @@
 """Reads and rotates the certificates in a cluster: Secrets, and the caBundles of webhook configurations.
 
-Only fields that railwright owns are changed, and only in unchanged objects: each write has the resourceVersion that was
-read, so one of two concurrent writers gets a 409 and reads again.
+Each write changes only railwright's fields and has the resourceVersion that was read. So one of two concurrent writers
+gets a 409, and reads again.
 """
 
 import datetime as dt
@@ -72,7 +72,7 @@ _NO_SECRET = Secret(metadata=_Metadata())
 
 
 class ClusterState:
-    """The state of the cluster at one moment."""
+    """The Secrets and webhook configurations of an installation, as read at one moment."""
 
     def __init__(
         self,
@@ -108,11 +108,11 @@ class ClusterState:
         )
 
     def list_outdated(self, kind: str, pem: bytes) -> list[tuple[int, str]]:
-        """Return index and name of the webhooks of a configuration that have another caBundle."""
+        """Return index and name of each webhook of a configuration whose caBundle is not `pem`."""
         return [(index, hook.name) for index, hook in self._webhooks[kind] if hook.client_config.ca_bundle != pem]
 
     def list_overwritten(self) -> Iterator[tuple[events.Involved, tuple[str, ...], tuple[str, ...]]]:
-        """Yield each configuration with another caBundle than the keyring's, its webhooks, and the last writers."""
+        """Yield each configuration with a caBundle that is not the keyring's, those webhooks, and who wrote them."""
         for kind, configuration in self.configurations.items():
             names = tuple(name for _, name in self.list_outdated(kind, self.observed.keyring.bundle))
             if configuration is not None and names:
@@ -242,7 +242,7 @@ class Rotator:
     async def step(self, *, renew_ca: bool = False) -> rotation.Step | rotation.Wait:
         """Read the state and make the step that is due, if any.
 
-        Raises ClusterError; after ApiError with CONFLICTS call again.
+        Raises ClusterError. After an ApiError with a status in CONFLICTS, call again.
         """
         names = [inventory.CA, *(spec.name for spec in self._specs)]
         self.state = await read_state(self._client, self._namespace, names)

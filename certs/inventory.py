@@ -36,7 +36,7 @@ def is_usable_ca(pair: pki.Pair, *, now: dt.datetime) -> bool:
 
 
 def satisfies(pair: pki.Pair, spec: CertificateSpec, *, ca: pki.Pair, now: dt.datetime) -> bool:
-    """True if the existing certificate `pair` still satisfies `spec`."""
+    """True if `pair` was issued by `ca`, is valid and not due for renewal, and has the hosts and usage of `spec`."""
     certificate = pki.load_certificate(pair)
     if certificate is None or not pki.is_valid_at(certificate, now):
         return False
@@ -55,7 +55,7 @@ def is_due(certificate: x509.Certificate, now: dt.datetime) -> bool:
 
 
 def get_renewal_time(certificate: x509.Certificate) -> dt.datetime:
-    """Return when a third of the validity period is left, as cert-manager does. It begins at the issue time."""
+    """Return when a third of the validity period is left, as cert-manager does. The period begins at the issue time."""
     validity = certificate.not_valid_after_utc - certificate.not_valid_before_utc - pki.BACKDATED
     return certificate.not_valid_after_utc - max(validity, dt.timedelta()) / 3  # others' may be valid for minutes
 

@@ -132,7 +132,7 @@ def _build_name(common_name: str, organizations: Sequence[str]) -> x509.Name:
 
 
 def is_valid_at(certificate: x509.Certificate, now: dt.datetime) -> bool:
-    """True within the validity period."""
+    """True if `now` is within the certificate's validity period."""
     return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
 
 
@@ -192,7 +192,7 @@ def find_extension(certificate: x509.Certificate, kind: type[Extension]) -> Exte
 
 @functools.lru_cache(maxsize=256)
 def _is_signed_by(certificate: bytes, issuer: bytes) -> bool:
-    """True by name and signature. Ignores validity."""
+    """True if `issuer` issued the certificate, by name and signature. Ignores validity."""
     try:
         x509.load_pem_x509_certificate(certificate).verify_directly_issued_by(x509.load_pem_x509_certificate(issuer))
     except (InvalidSignature, ValueError, TypeError):

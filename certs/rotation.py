@@ -52,7 +52,7 @@ class StoredCertificate:
 
 @dataclasses.dataclass(frozen=True)
 class Observed:
-    """The state of the cluster. `bundles` are the caBundles of railwright's webhooks, by any name."""
+    """The stored certificates of an installation. `bundles` are its webhooks' caBundles, by the names for messages."""
 
     keyring: Keyring
     certificates: Mapping[str, StoredCertificate]
@@ -68,8 +68,8 @@ class Observed:
 class Step:
     """A change to make now, and its reason. `names` are the certificates to RENEW.
 
-    The other fields are the objects to write, in this order. None and absent names mean no change. They are not
-    compared, so that a repeated step equals the earlier one.
+    The other fields are the objects to write, in this order. None and absent names mean no change. Objects to write are
+    not compared, so that a repeated step equals the earlier one.
     """
 
     action: Action
@@ -229,9 +229,9 @@ def _plan_switch(situation: Situation) -> Step | Wait | None:
 
 
 def _plan_removal(situation: Situation) -> Step | Wait | None:
-    """Remove the other CAs, twice `overlap` after the active one was issued; it became active halfway.
+    """Remove the other CAs, twice `overlap` after the active one was issued: it usually became active halfway.
 
-    If that was later, certificates of the other CAs may still be in use: copies of a client's for `overlap`.
+    If it became active later, wait until no certificate of another CA is in use. Clients use a copy for `overlap`.
     """
     keyring, ca, overlap = situation.observed.keyring, situation.signer, situation.overlap
     if situation.next_ca is not None or ca is None or len(keyring.trusted) < 2:

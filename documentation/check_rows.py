@@ -1,6 +1,6 @@
 """Formats the rows of `railwright check` for docs/reference/check.md.
 
-Also writes the expected webhook entries, with which the command compares a cluster's.
+Also formats the webhook entries that the command expects in a cluster.
 """
 
 import json
@@ -24,7 +24,7 @@ def format_rows() -> str:
 
 
 def list_rows() -> list[rows.Row]:
-    """Return all rows in their order."""
+    """Return all rows in the order in which `check` prints them."""
     return [row for listed in command.GROUPS.values() for row in listed]
 
 

@@ -41,7 +41,7 @@ def preview_admission(manifest: str, policy: pathlib.Path) -> previews.Admission
 
 
 def list_profiles() -> str:
-    """Return a table of the profiles: the lines that a label replaces, and the differences with their reasons."""
+    """Return a table of the profiles: how many lines a label replaces, and the differences from the vendor's pods."""
     columns = ("profile", "shape", "network", "lines", "topology", "the site installs", "differences", "not verified")
     return "\n".join(
         [
@@ -90,7 +90,7 @@ _REVIEWED = markdown.ROOT / "tests" / "data" / "lint" / "reviewed.yaml"
 
 
 def list_reviewed() -> str:
-    """Return the number of published manifests that lint has read, their repositories, and the number with findings."""
+    """Return a sentence: how many published manifests lint has read, how many have findings, and their repositories."""
     repositories = yaml.safe_load(_REVIEWED.read_text(encoding="utf-8"))
     read = sum(row["manifests"] for row in repositories)
     with_findings = {
@@ -104,7 +104,7 @@ def list_reviewed() -> str:
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A common mistake, and a fix in addition to the message."""
+    """A common mistake. `fix` adds to the message of admission."""
 
     title: str
     fix: str
@@ -123,7 +123,7 @@ CASES = (
         annotations='railwright.io/rails: "8"',
     ),
     Case(
-        "A word that cannot be skipped",
+        "A word that `railwright.io/skip` does not know",
         "Use `networks`, `devices`, `mounts`, `security`, `env` or `preflight`.",
         annotations="railwright.io/skip: gpu",
     ),

@@ -73,7 +73,7 @@ def _format_section(title: str, metric_rows: Sequence[metrics.Row]) -> str:
 
 
 def format_codes(codes_of_group: Iterable[codes.ReasonCode]) -> str:
-    """Return the table of a group of codes, in Markdown. It has a column for fixes if messages do not have them."""
+    """Return the table of a group of codes, in Markdown. A column has the fixes that messages do not contain."""
     rows = [(f"`{code.value}`", code.meaning, code.fix) for code in codes_of_group]
     columns = 3 if any(fix for _, _, fix in rows) else 2
     return markdown.format_table(("code", "meaning", "fix")[:columns], [row[:columns] for row in rows])

@@ -36,7 +36,7 @@ def read_examples() -> Mapping[str, Mapping[str, Any]]:
 
 
 def build_ranks(written: Mapping[str, Any]) -> rule_types.RankContext:
-    """Return ranks as an example writes them. `settings` by name are those of the environment."""
+    """Return the ranks that an example describes. `settings` as a mapping are variables of the environment."""
     fields = {key: written[key] for key in rule_types.RankContext.__struct_fields__ if key in written}
     entries = fields.pop("settings", ())
     if isinstance(entries, Mapping):

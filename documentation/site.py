@@ -14,7 +14,7 @@ _FETCHED = re.compile(
 )
 
 
-class ElsewhereError(Exception):
+class ExternalResourceError(Exception):
     """Raised if a page loads something from another server, because the site must work offline."""
 
 
@@ -34,8 +34,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Raise ElsewhereError for a page that loads from another server."""
+    """Raise ExternalResourceError for a page that loads from another server."""
     del config
     if match := _FETCHED.search(output):
-        raise ElsewhereError(f"{page.file.src_uri}: {match[0][:200]}: the site must not load from another server")
+        raise ExternalResourceError(
+            f"{page.file.src_uri}: {match[0][:200]}: the site must not load from another server"
+        )
     return output

@@ -119,7 +119,7 @@ async def _keep_current(
     poster: events.Events | None,
     assume_seconds: float,
 ) -> None:
-    """End scored and assumed pods whose time is over, and count and post what has become of gangs, until cancelled."""
+    """Until cancelled, drop expired scored and assumed pods, and count and post the outcomes of gangs."""
     state = deciding.state
     while True:
         await asyncio.sleep(_INTERVAL_SECONDS)

@@ -31,7 +31,7 @@ _MAX_REVIEWS = 4  # at once: callers without a valid token must not keep the API
 
 
 def limit_reviews(post: Post) -> Post:
-    """Return a `post` that sends a few access reviews concurrently; others wait."""
+    """Return a `post` that sends only a few access reviews at a time; further ones wait."""
     slots = asyncio.Semaphore(_MAX_REVIEWS)
 
     async def review(path: str, body: object) -> bytes:

@@ -17,7 +17,7 @@ _KUBE_SCHEDULER_FIX = "set nodeCacheCapable: true for this extender"
 _EXPLAIN = "/explain/{namespace}/{pod}"
 
 _Answer = Callable[..., bytes]
-"""Returns the answer to a body, and to the scope in the path if it has one."""
+"""Returns the answer to a body, and to the scope if the path has one."""
 
 
 def build_application(

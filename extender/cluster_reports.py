@@ -77,13 +77,13 @@ class RailGauges:
         self._counted: tuple[int, dict[str, Mapping[str, str]]] | None = None
 
     async def run(self) -> None:
-        """Count until cancelled."""
+        """Count the devices repeatedly until cancelled."""
         while True:
             await self.count()
             await asyncio.sleep(_INTERVAL_SECONDS)
 
     async def count(self) -> None:
-        """Count once, if anything has changed."""
+        """Count the devices once, if cluster or policy have changed."""
         if (policy := self._policy()) is None:
             return
         pools = {

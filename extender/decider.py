@@ -68,7 +68,7 @@ class ScoredPods:
     kube-scheduler announces no placements, and sends the request for the next pod before the previous binding is
     written. So a pod counts on the node with its best score, or on the only node that filter returned. This ends when
     the watch shows the pod, after two seconds, or when the node is offered again, because then the pod is not there or
-    does not fill it. Only plans and scores depend on it and, for a pod of a segment, the NVLink domain of the segment's
+    does not fill it. Only plans and scores depend on these pods and, for a pod of a segment, the NVLink domain of the
     other pods. A pod of a segment counts even if its node is offered again, because it may be on another node of the
     domain.
     """

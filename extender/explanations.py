@@ -10,7 +10,7 @@ from railwright.fabric.placement.state import pod_usage
 
 
 def explain(key: str, assessor: gang_assessment.Assessor) -> overview_types.Explanation | str:
-    """Explain a pod (namespace/name). Return why not if it is unknown, has ended, did not opt in, or has no fabric."""
+    """Explain a pod (namespace/name). Return a text if it is unknown, has ended, did not opt in, or has no fabric."""
     pod = assessor.find_pod(key)
     request = assessor.build_request(pod) if pod is not None else None
     if pod is None or pod.reduced is None or request is None:

@@ -42,7 +42,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class _TrackedGang(msgspec.Struct):
-    """State of one gang."""
+    """What was seen and reported of one gang."""
 
     since: float
     check_after: float
@@ -65,7 +65,7 @@ class Gangs:
         return len(waits), max(waits, default=0.0)
 
     def check(self, now: float) -> Sequence[Outcome]:
-        """Return new outcomes. Call it about once a second."""
+        """Return the outcomes of gangs since the last check. Call it about once a second."""
         cluster, outcomes, assessed, has_checked = self._state.cluster, list[Outcome](), 0, False
         known = cluster.opted_in_gangs
         self._gangs = {key: tracked for key, tracked in self._gangs.items() if key in known}
@@ -97,7 +97,7 @@ class Gangs:
         return outcomes
 
     def _check_mixture(self, tracked: _TrackedGang, first: object_info.PodInfo) -> Sequence[Outcome]:
-        """Report once each mixture of policy versions under which pods of a gang were admitted."""
+        """Report once if pods of a gang were admitted under different versions of the policy."""
         mixed = self._assessor.describe_mixture(first.gang)
         is_new, tracked.mixed = mixed != tracked.mixed, mixed
         return (Outcome(MIXED, first.gang, first, (mixed,)),) if is_new and mixed else ()

@@ -32,7 +32,7 @@ class State:
         )
 
     def apply_policy(self, policy: model.Policy | None) -> None:
-        """Name the devices of claims by the rails of a policy. Without a policy the last one stays."""
+        """Assign the devices of claims to the rails of a policy. Without a policy, the last one stays in use."""
         if policy is not None:
             fabrics = policy.compile_once(compiled.list_claimed_fabrics)
             self.cluster.change_devices(lambda devices: devices.replace_fabrics(fabrics))

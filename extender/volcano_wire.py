@@ -126,7 +126,7 @@ class PrioritizeBody:
         return _read_task(message.task), list(self._nodes)
 
     def _add_named(self, texts: Iterable[bytearray]) -> None:
-        """Add the nodes whose texts, from the name on, are these."""
+        """Add the names of nodes from their JSON texts, each of which begins with the name."""
         try:
             self._add([match[1].decode() for match in map(_NAMED.match, texts) if match])
         except UnicodeDecodeError as error:

@@ -82,7 +82,7 @@ class ClaimTemplateController:
         self._changed.set()
 
     async def write_for_workload(self, pods: Iterable[views.Pod]) -> Sequence[reason.Reason]:
-        """Write the missing templates that the pods of a workload will name. Return why some are not written.
+        """Write the missing templates that the pods of a workload will name. Return the failures.
 
         The pods have the namespace of the workload.
         """
@@ -177,5 +177,7 @@ class ClaimTemplateController:
         trees = plan.build_templates(namespace) if plan else []
         tree = next((tree for tree in trees if tree["metadata"]["name"] == name), None)
         if tree is None:
-            raise _NotWrittenError("by the policy in force the pod gets no such template; recreate the pod or its job")
+            raise _NotWrittenError(
+                "the policy in force gives the pod another template or none; recreate the pod or its job"
+            )
         return tree

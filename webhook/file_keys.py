@@ -38,7 +38,7 @@ class SupportCheck:
         """Check once. Repeated equal errors are logged once."""
         try:
             async with asyncio.timeout(_SECONDS):
-                is_kept = await _is_kept(self._client)
+                is_kept = await _stores_file_keys(self._client)
         except (errors.ClusterError, TimeoutError) as error:
             text = str(error) or "no answer in time"
             if text != self._error:
@@ -59,7 +59,7 @@ class SupportCheck:
             await self.read()
 
 
-async def _is_kept(client: clients.Client) -> bool:
+async def _stores_file_keys(client: clients.Client) -> bool:
     """Return True if the API server stores `fileKeyRef`, which can be switched off in any version.
 
     Uses the dry run of a PodTemplate: the API server validates its pod like any other, and nothing runs it.

@@ -15,7 +15,7 @@ INVALID, IN_FORCE = "PolicyInvalid", "PolicyInForce"
 
 
 def post_failure(poster: events.Events, pod: views.Pod, written: str, cause: str) -> None:
-    """Queue an Event on a pod that waits for an object, `written` with its kind, such as a claim template."""
+    """Queue an Event on a pod that waits for an object that is not written. `written` is its kind and name."""
     metadata = pod.metadata
     message = f"{written}, which the Pod waits for, is not written: {cause}"
     involved = events.Involved("Pod", "v1", metadata.namespace, metadata.name, metadata.uid)

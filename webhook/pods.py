@@ -71,7 +71,7 @@ def _complete_answer(answer: reviews.Answer, request: reviews.Request[views.Pod]
 
 
 def _build_injection(injection: plan.Injection) -> reviews.Answer:
-    """Return the answer to any request of an equal pod, which is changed."""
+    """Return the answer that changes a pod, for any request with an equal pod."""
     response = reviews.Response(
         operations=drafts.list_operations(injection.changes),
         warnings=injection.warnings,
@@ -86,7 +86,7 @@ def _build_injection(injection: plan.Injection) -> reviews.Answer:
 
 
 def _warn(outcome: plan.Injection | plan.Refusal) -> reviews.Answer:
-    """Return the answer of mode `warn` to any request of an equal pod, with warnings about the omitted changes."""
+    """Return the answer of mode `warn`, for any request with an equal pod: warnings about the omitted changes."""
     fabric, role = outcome.fabric or _UNKNOWN, outcome.role or _UNKNOWN
     response = reviews.Response(
         warnings=plan.describe_unenforced(outcome), audit={"fabric": fabric, "role": role, "mode": policies.WARN}

@@ -67,7 +67,7 @@ async def list_labelled_pods(client: clients.Client, labels: Sequence[str]) -> f
 
 
 def _is_policy(request: _Request) -> bool:
-    """True if an object with the policy's name is written. The webhook configuration may select others too.
+    """True if an object with the policy's name is written. The webhook configuration may select other objects too.
 
     An object that is being deleted does not count, because the removal of its finalizers is an update.
     """

@@ -30,7 +30,7 @@ _UNREAD_VARIABLE, _UNREAD_VOLUME = views.EnvVar(), views.Volume(name="?")  # whi
 
 
 class ResponseCache:
-    """Answers, each under one version of the policy and of the cluster facts."""
+    """Caches answers, each for one version of the policy and of the cluster facts."""
 
     def __init__(self) -> None:
         self.by_key: bounded_cache.BoundedCache[bytes, reviews.Answer] = bounded_cache.BoundedCache(_MAX_RESPONSES)
@@ -41,14 +41,14 @@ class ResponseCache:
         """Return the key of a pod of `size` bytes, and its excerpt; None if it is not cached."""
         if cluster.version is None or size > _MAX_POD:
             return None
-        excerpt = _build_excerpt(pod, policy.compile_once(Read))
+        excerpt = _build_excerpt(pod, policy.compile_once(PlanInputs))
         flags = (cluster.watched, cluster.file_keys, cluster.without_templates)
         known = (cluster.version, cluster.namespace, cluster.namespace_labels, flags)
         return msgspec.json.encode((policy.digest, known, excerpt)), excerpt
 
 
-class Read:
-    """The annotations and variables with values that plans under a policy read."""
+class PlanInputs:
+    """The annotations, and the variables with values, that plans under a policy read."""
 
     def __init__(self, document: model.PolicyDocument) -> None:
         fabrics = document.fabrics.values()
@@ -79,7 +79,7 @@ class _Verdicts(dict[str, bool]):
         return is_read
 
 
-def _build_excerpt(pod: views.Pod, read: Read) -> views.Pod:
+def _build_excerpt(pod: views.Pod, read: PlanInputs) -> views.Pod:
     """Return a pod with only the fields that plans read. List entries keep their positions for the patches."""
     spec, volumes, reads_variable = pod.spec, pod.spec.volumes, read.reads_variable
     words = [word for item in spec.containers for part in (item.command, item.args) for word in part or ()]
@@ -121,7 +121,7 @@ def _build_excerpt(pod: views.Pod, read: Read) -> views.Pod:
     )
 
 
-def _reduce_metadata(metadata: views.ObjectMeta, read: Read, *, keeps_labels: bool) -> views.ObjectMeta:
+def _reduce_metadata(metadata: views.ObjectMeta, read: PlanInputs, *, keeps_labels: bool) -> views.ObjectMeta:
     """Return the metadata that plans read. `keeps_labels`: keep all, because any may name the job of an ssh volume."""
     labels, annotations = metadata.labels_or_none, metadata.annotations_or_none
     if labels and not keeps_labels:

@@ -29,7 +29,7 @@ class EventRecord(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The answer to one review. Those of equal requests differ in `uid`, `dry_run` and `events` only."""
+    """The answer to one review. Answers to equal requests differ in `uid`, `dry_run` and `events` only."""
 
     uid: str  # of the request
     fields: bytes  # of the response, after the uid
@@ -111,7 +111,7 @@ class Review(msgspec.Struct, Generic[R], frozen=True, rename="camel"):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """The response to a review. Without `operations` it has no patch. `code` to `cause` are for rejections."""
+    """The response to a review. No `operations`: no patch. `code`, `message` and `cause` are for rejections."""
 
     allowed: bool = True
     operations: Sequence[Mapping[str, Any]] = ()

@@ -144,7 +144,7 @@ def _get_kind(requested: reviews.GroupVersionKind) -> frameworks.WorkloadKind:
 
 
 def _read(request: reviews.EncodedRequest, kind: frameworks.WorkloadKind) -> _WorkloadReview | reviews.Answer:
-    """Return the decoded review, or the answer for too many entries: an update of such a stored workload is allowed."""
+    """Return the decoded review. Of a workload with too many entries, return the answer: only updates are allowed."""
     if bytes(request.object) in _NULL:
         raise reviews.MalformedError(f"request.object is missing; {request.operation} has one")
     is_update = request.operation == "UPDATE" and bytes(request.old_object) not in _NULL

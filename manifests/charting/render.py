@@ -63,7 +63,7 @@ def render_files(helm: str) -> dict[pathlib.Path, str]:
 
 
 def render(helm: str, settings: str) -> dict[str, str]:
-    """Return the rendered text of each template, with kustomize as the manager and without the chart's own label."""
+    """Return the rendered text of each template, without the label helm.sh/chart, and managed by kustomize."""
     options = ["--namespace=railwright-system", "--set=image.tag=latest"]
     command = [helm, "template", "railwright", str(build.CHART), *options, f"--set={settings}"]
     text = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603 - Helm of the caller

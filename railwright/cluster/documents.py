@@ -1,7 +1,7 @@
 """Reads YAML (and so JSON) as plain trees, and finds the line of every part of a document.
 
-PyYAML composes nodes with line numbers, and builds the trees. This module limits their size, and has it read texts as
-Kubernetes does.
+PyYAML composes nodes with line numbers, and builds the trees. This module limits the size of documents, and makes
+PyYAML read text as Kubernetes does.
 """
 
 import dataclasses
@@ -64,7 +64,7 @@ def get_line(part: yaml.Node | yaml.Event) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Repeated:
-    """A key that is at `line` again. The last one counts."""
+    """A key that is repeated at `line`. Its last value counts."""
 
     path: Path
     line: int
@@ -147,7 +147,7 @@ def remove_nulls(plain: Any, label: str = "") -> Any:
 
 
 class _Reader:
-    """Checks nodes before PyYAML builds their tree, and has it read texts as Kubernetes does."""
+    """Checks nodes before PyYAML builds their tree, and makes PyYAML read text as Kubernetes does."""
 
     def __init__(self, max_values: int) -> None:
         self.loader = yaml.SafeLoader("")

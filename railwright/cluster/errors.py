@@ -21,7 +21,7 @@ _CONNECTION = (
 _FIXES = {
     401: "the credentials are missing, expired, or those of another cluster: log in again, or correct the kubeconfig",
     404: "if railwright is not installed there (railwright check), install it, or use the context of another cluster",
-    409: "another client has changed it meanwhile: run the command again",
+    409: "another client has changed the object meanwhile: run the command again",
     410: "the list has changed too much while it was read: run the command again",
     429: "the API server is busy: run the command again in a moment",
 }
@@ -30,7 +30,9 @@ _RESOURCE = re.compile(
     r"/(?:api|apis/([^/?]+))/[^/?]+(?:/namespaces/([^/?]+)(?=/[^?]))?/([^/?]+)(?:/([^/?]+))?(?:/([^/?]+))?"
 )
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_SERVER_FIX = "the API server, or a proxy before it, has failed: run the command again, and look at its log"
+_SERVER_FIX = (
+    "the API server, or a proxy before it, has failed: run the command again, and read the log of that program"
+)
 
 
 class ClusterError(Exception):

@@ -62,7 +62,7 @@ async def write(client: clients.Client, store: policies.PolicyStore) -> None:
             if error.status != _CONFLICT:  # the other replica was first: compare again
                 problem = str(error)
                 if problem != said:
-                    _LOG.warning("the last valid policy is not kept", extra={"fields": {"error": problem}})
+                    _LOG.warning("the last valid policy is not stored", extra={"fields": {"error": problem}})
                 await asyncio.sleep(_WRITE_AGAIN_SECONDS)
         said = problem
         await changed.wait()

@@ -32,7 +32,7 @@ class Functions(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Values(Generic[T, V]):
-    """A value of each object of one kind, by key; None until the first full list, unless `by_key` is given.
+    """Caches a value of each object of one kind, by key. None until the first full list, unless `by_key` is given.
 
     `version` grows with every change.
     """

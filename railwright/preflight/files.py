@@ -22,9 +22,9 @@ _LIMITS = {NCCL_CONF: (("NCCL_", "FI_"), 1023), UCX_CONF: (("UCX_",), 198)}  # p
 def derive_variables(view: resolution.View, rails: Sequence[resolution.ResolvedRail]) -> dict[str, str]:
     """Return the variables of the ranks' libraries for the found rails.
 
-    UCX: docs of UCX_NET_DEVICES, also for NIXL. NVSHMEM ignores its list without the mapping. Mooncake: MC_*, with
-    isolated rails it otherwise loses what it sends to another rail (NVIDIA-NeMo/RL issue 2935). UCCL: ep/README.md.
-    MORI uses every device that it sees without its list (ROCm/mori, RdmaContext::Initialize).
+    UCX: docs of UCX_NET_DEVICES, also for NIXL. NVSHMEM ignores its list of devices without the mapping. Mooncake needs
+    MC_*: without them it loses what it sends to another of the isolated rails (NVIDIA-NeMo/RL issue 2935). UCCL:
+    ep/README.md. MORI without its list uses every device that it sees (ROCm/mori, RdmaContext::Initialize).
     """
     expectations, variables = view.expectations, {}
     used = [rail for rail in rails if rail.device and rail.port]

@@ -5,8 +5,8 @@ The first match identifies the devices of a rail:
 2. claim: the devices of the claim's request that has the rail's name, as the driver describes them;
 3. interface: the device of the interface's PCI function, otherwise one with a GID of the interface;
 4. resource: the PCI functions that the SR-IOV device plugin names for the rail's resource. Rails with the same resource
-   share them equally. A rail on an interface has one, or, where RDMA needs no address and the resource is that of this
-   rail alone, also the others;
+   share them equally. A rail on an interface has one device; it has all devices of its resource if RDMA needs no
+   address and no other rail has the resource;
 5. order: the devices that are left, those that are ready first, in natural order. Not for RoCE on an interface: a
    device without a GID of the interface cannot carry it.
 """
@@ -126,7 +126,7 @@ def list_exclusive_rails(view: View, rails: Sequence[ResolvedRail]) -> list[Reso
 def _identify(
     view: View, rail: expected.Rail, rails: tuple[expected.Rail, ...], position: int
 ) -> tuple[list[str], str]:
-    """Return the names of the rail's devices and the basis of the match; [] and "" without a match."""
+    """Return the names of the rail's devices, and what identified them (`basis`); [] and "" without a match."""
     if rail.device:
         return [rail.device], "policy"
     claimed = [device.rdma_device for device in view.claimed if device.request == rail.name and device.rdma_device]

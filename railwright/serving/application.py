@@ -41,17 +41,17 @@ class HttpError(Exception):
 
 
 class Body(Protocol):
-    """A body, which is extended by each part that arrives."""
+    """A request body, to which each arriving part is added."""
 
     def __len__(self) -> int:
-        """Return the number of bytes that it keeps."""
+        """Return the number of bytes that are kept."""
 
     def extend(self, part: bytes, /) -> None:
         """Add the next part."""
 
 
 class Rules(msgspec.Struct, kw_only=True):
-    """The limits of an application, its metrics, and what is in progress. Sizes are bytes.
+    """The limits of an application, its metrics, and its requests in flight. Sizes are bytes.
 
     Each port has its own limit of bodies, so that callers of Volcano's port, who need no certificate, do not use up
     kube-scheduler's.
@@ -179,10 +179,11 @@ async def _run(
 
 
 async def _receive(body: Body, request: web.Request, rules: Rules) -> None:
-    """Read the body as it was sent, and count it. Raises HttpError if it is too large or one too many.
+    """Read the body as it was sent, and count it. Raises HttpError if the body is too large, or if too many large
+    bodies arrive at once.
 
     Unlike `request.read`, this copies it only once, and the request keeps no copy. Received bytes count, not the
-    announced length, so a caller that sends nothing blocks nobody.
+    announced length. So a caller that sends nothing blocks nobody.
     """
     size, received = request.content_length or 0, 0
     try:

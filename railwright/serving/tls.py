@@ -92,7 +92,9 @@ class Certificate:
         begins, ends, now = certificate.not_valid_before_utc, certificate.not_valid_after_utc, self._now()
         if not begins <= now < ends:
             span = f"{begins.isoformat()} to {ends.isoformat()}"
-            raise CertificateError(f"{self._certificate} is valid from {span}, and not by the clock here: renew it")
+            raise CertificateError(
+                f"{self._certificate} is valid from {span}, but not now by this machine's clock: renew it"
+            )
         self.context, self.not_after, self._versions = context, ends, versions
         return True
 
