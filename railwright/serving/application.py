@@ -24,7 +24,6 @@ OUTCOME = web.ResponseKey("outcome", str)
 
 _SMALL_BODY = 64 << 10  # bytes; smaller bodies are always accepted (a review of a pod has 10 KB)
 _OTHER_BODIES = 64 << 20  # bytes of bodies that may be there at once beside one of the largest size
-_END = (b"", False)  # of a body, by aiohttp's `readchunk`
 _HEADERS = {hdrs.CONTENT_TYPE: JSON, hdrs.SERVER: "railwright"}  # aiohttp's names its version and Python's
 
 
@@ -187,8 +186,8 @@ async def _receive(body: Body, request: web.Request, rules: Rules) -> None:
     """
     size, received = request.content_length or 0, 0
     try:
-        while size <= rules.max_body and (read := await request.content.readchunk()) != _END:
-            chunk, _ = read  # as it arrived: `readany` would copy several into one
+        while size <= rules.max_body and not request.content.at_eof():
+            chunk, _ = await request.content.readchunk()  # as it arrived: `readany` would copy several into one
             kept = len(body)
             try:
                 body.extend(chunk)

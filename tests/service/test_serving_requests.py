@@ -23,6 +23,14 @@ async def test_bodies_arrive_whole_in_any_parts_and_one_after_the_other_in_plain
                 assert (answer.status, answer.body == body) == (200, True)
 
 
+async def test_requests_without_a_body_are_answered_each():
+    """All of them share one stream of aiohttp's."""
+    async with shell.running() as server:
+        caller = await server.open()
+        for _ in range(3):
+            assert (await caller.ask(b"")).body == b""
+
+
 async def test_small_requests_are_answered_while_a_large_body_arrives():
     async with shell.running(max_body=LARGE) as server:
         large, small = await server.open(), await server.open()
