@@ -200,9 +200,9 @@ class Watcher:
         for involved, hooks, writers in state.list_overwritten():
             message = (
                 f"{', '.join(writers) or 'another writer'} overwrites the caBundle of {', '.join(hooks)} whenever "
-                f"{installed_names.CERTS} has written it, and the API server rejects opted-in pods meanwhile; let one "
-                "of both write it: remove the annotation cert-manager.io/inject-ca-from of the configuration, or have "
-                "the GitOps tool ignore caBundle"
+                f"{installed_names.CERTS} has written it, and the API server rejects opted-in pods meanwhile; let only "
+                "one of them write it: remove the annotation cert-manager.io/inject-ca-from of the configuration, or "
+                "have the GitOps tool ignore caBundle"
             )
             self._events.post(involved, warning=True, reason=installed_names.OVERWRITTEN, message=message)
 
@@ -223,7 +223,7 @@ class Watcher:
 
     def _record_failure(self, error: errors.ClusterError) -> None:
         if error.status in installation.CONFLICTS:
-            _LOG.info("another writer was faster, checking again", extra={"fields": {"error": str(error)}})
+            _LOG.info("another client changed an object first, checking again", extra={"fields": {"error": str(error)}})
             return
         if str(error) != self._last_error:
             self._last_error = str(error)

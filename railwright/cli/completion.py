@@ -25,16 +25,16 @@ def print_script(arguments: argparse.Namespace) -> int:
 
 
 def answer_shell(build: Callable[[Sequence[str]], options.Parser]) -> None:
-    """Answer the script of a shell, which gives the line in variables of the environment, and end the process.
+    """Print the completions of the line that the shell's script passes in the environment, and end the process.
 
-    `build` returns the parser with the command that the words name, or with all if they name none.
+    `build` returns the parser with the command that the words name, or with all commands if they name none.
     """
     root = build(os.environ["COMP_LINE"].split()[1:2])
     finders.CompletionFinder()(root, always_complete_options=False, default_completer=_Files())
 
 
 class _Files(completers.BaseCompleter):
-    """Names of files, for arguments that are files."""
+    """Completes the names of files, for arguments that are files."""
 
     _find = completers.FilesCompleter()
 

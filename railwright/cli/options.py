@@ -203,7 +203,7 @@ def _search(folder: str, *, is_recursive: bool) -> list[str]:
 
 
 def add_output(parser: Parser, *more: str) -> None:
-    """Add -o with `text`, the formats `more`, and the documents, which `formats` prints."""
+    """Add -o with the formats text, `more`, json and yaml."""
     note = ": wide prints all columns and rows" if output.WIDE in more else ""
     forms = (output.TEXT, *more, output.JSON, output.YAML)
     parser.add_argument(

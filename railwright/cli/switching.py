@@ -136,7 +136,7 @@ class Switch:
         ]
 
     async def _save(self, objects: Sequence[Object]) -> Sequence[Object]:
-        """Write the copy and return its objects. Those of an earlier copy stay, if `disable` was interrupted."""
+        """Write the copy and return its objects. The objects of an earlier copy stay, if `disable` was interrupted."""
         saved = await self._read_copy()
         stripped = [
             {**item, "metadata": {key: item["metadata"][key] for key in _OWN_METADATA if key in item["metadata"]}}

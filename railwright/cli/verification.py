@@ -115,7 +115,7 @@ def _verify_job(arguments: argparse.Namespace, kind: str, name: str) -> int:
         for source in sources:
             if source.problem:
                 output.print_note(f"{kind}/{name}: {source.name}: {source.problem}")
-        return _assess(sources, expected, by_pod)
+        return _assess_logs(sources, expected, by_pod)
 
     return _print_report(cluster_access.run(arguments, read), arguments)
 
@@ -173,7 +173,7 @@ async def _read(client: clients.Client, namespace: str, source: _Source) -> None
         source.problem = f"no log: {error.message}"
 
 
-def _assess(
+def _assess_logs(
     sources: Sequence[_Source], expected: report.Expected, by_pod: Mapping[str, report.Expected]
 ) -> report.Report:
     result = report.assess_logs([(source.pod.metadata.name, source.lines) for source in sources], expected, by_pod)
@@ -191,7 +191,7 @@ def _assess(
 
 
 def _explain_missing_logs(sources: Sequence[_Source]) -> str:
-    """Return why logs are missing: pods have not started, or logs cannot be read or are empty; "" if none is."""
+    """Return why logs are missing: pods have not started, logs cannot be read, or are empty; "" if none is missing."""
     silent = [source for source in sources if not source.lines]
     pending = _describe_pending([source.pod for source in silent])
     unread = [source.name for source in sources if source.problem]

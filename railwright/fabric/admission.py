@@ -105,7 +105,7 @@ def _lint(
 ) -> tuple[reason.Reason, ...]:
     """Return the warnings about an injected pod, without those about the `ignored` entries of its record."""
     pod, networks = injected.pod, injected.networks
-    if len(injected.changes) > _MAX_CHANGES or _measure(pod, networks) > _MAX_SIZE:
+    if len(injected.changes) > _MAX_CHANGES or _count_characters(pod, networks) > _MAX_SIZE:
         return _TOO_LARGE
     job = rank_contexts.JobContext(use=use, networks=networks, limited=True)
     warnings: dict[str, reason.Reason] = {}  # by line, because containers may share a name
@@ -139,8 +139,8 @@ def _list_trusted_variables(
 ) -> Collection[tuple[str, str | None]]:
     """Return the names and values of a plan's variables; none if lint may report one of them.
 
-    A pod may lack any interface except eth0. It may lack exclusive devices, if its author requests fewer. A variable
-    in the policy's `env` may contradict a derived value.
+    Lint may report three kinds: an interface other than eth0, which the pod may lack; an exclusive device, if the
+    author requests fewer; and a variable of the policy's `env`, which may contradict a derived value.
     """
     fabric = use.fabric
     if fabric is None:
@@ -171,7 +171,7 @@ def _may_report(container: views.Container, planned: Collection[tuple[str, str |
     )
 
 
-def _measure(pod: views.Pod, networks: Sequence[object]) -> int:
+def _count_characters(pod: views.Pod, networks: Sequence[object]) -> int:
     """Return roughly how many characters of a pod lint reads. Settings have limits of their own."""
     entries, characters = len(pod.spec.volumes) + len(networks), len(pod.metadata.annotations.get(names.NCCL_CONF, ""))
     for container in pod.spec.containers:

@@ -25,8 +25,8 @@ _MAX_DIGEST = 80  # characters: sha256: and 64 digits are 71
 class Record(msgspec.Struct, frozen=True):
     """The content of the annotation `injection`, keys in this order (docs/interface.md 5).
 
-    `rails` is (): launchers and some other roles get none. None: there is no record. `reasons` has the code of each
-    variable in `added`.
+    `rails` is () if the role gets none, such as a launcher, and None if there is no record. `reasons` has the code of
+    each variable in `added`.
     """
 
     version: str = ""
@@ -233,7 +233,7 @@ def format_resource(resource: str) -> str:
 def fill_resources(name: str, fabric: model.Fabric, networks: Networks) -> model.Fabric:
     """Return the fabric with a resource for each rail that has only a network, or comes as claims."""
     if fabric.claims is not None:
-        named = [msgspec.structs.replace(rail, resource=names.claim_resource(name, rail.name)) for rail in fabric.rails]
+        named = [msgspec.structs.replace(rail, resource=names.name_resource(name, rail.name)) for rail in fabric.rails]
         return msgspec.structs.replace(fabric, rails=tuple(named))
     if all(rail.resource or not rail.network for rail in fabric.rails):
         return fabric

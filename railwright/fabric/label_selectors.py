@@ -41,7 +41,7 @@ def matches(required: Mapping[str, str], expressions: Iterable[Requirement], lab
 
 
 class Expression(NamedTuple):
-    """A Requirement."""
+    """An expression of a selector, as plain values."""
 
     key: str
     operator: str

@@ -71,7 +71,7 @@ _MAX_NAME = 63  # characters of the name of an extended resource
 _DIGEST = 8  # characters
 
 
-def claim_resource(fabric: str, rail: str) -> str:
+def name_resource(fabric: str, rail: str) -> str:
     """Return the resource name under which placement counts the devices of a rail in claims.
 
     No pod requests it and no node reports it. Names of rails have no ".", so it is unique.

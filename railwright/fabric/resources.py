@@ -64,7 +64,7 @@ def compute_requests(spec: views.PodSpec) -> FrozenAmounts:
     """Return the request of a pod, in milli-units (k8s.io/component-helpers/resource, PodRequests).
 
     It is the larger of (app containers + sidecars) and (any init container + the sidecars started before it). Requests
-    of the pod as a whole replace it. The overhead of the RuntimeClass and one of `pods` are added.
+    of the pod as a whole replace it. The overhead of the RuntimeClass and one unit of `pods` are added.
     """
     running: dict[str, int] = {}
     for container in spec.containers:
@@ -87,7 +87,7 @@ def compute_requests(spec: views.PodSpec) -> FrozenAmounts:
 class RequestReader:
     """Computes the requests of pods. If a pod has the same containers as the previous one, its requests are reused.
 
-    Pods of one owner are listed one after the other. Comparing containers takes a tenth of what computing takes.
+    Pods of one owner are listed one after the other. Comparing containers takes a tenth of the time.
     """
 
     def __init__(self, share: Callable[[FrozenAmounts], FrozenAmounts]) -> None:

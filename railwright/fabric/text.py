@@ -27,7 +27,7 @@ def format_count(count: int, noun: str, verb: str = "", *, part: int | None = No
     """
     start = f"{count}" if part is None else f"{part} of {count}"
     words = f"{start} {noun if count == 1 else pluralize(noun)}"
-    return f"{words} {verb if (count if part is None else part) == 1 else _agree(verb)}" if verb else words
+    return f"{words} {verb if (count if part is None else part) == 1 else _pluralize_verb(verb)}" if verb else words
 
 
 def pluralize(noun: str) -> str:
@@ -38,7 +38,7 @@ def pluralize(noun: str) -> str:
     return " ".join([*first, _IRREGULAR.get(last, f"{last}s")])
 
 
-def _agree(verb: str) -> str:
+def _pluralize_verb(verb: str) -> str:
     """Return the plural of a verb in the third person: `have` for has, `remain` for remains."""
     first, *more = verb.split(" ")
     return " ".join([_IRREGULAR.get(first, first.removesuffix("s")), *more])

@@ -1,4 +1,4 @@
-"""Frozen, partial views of Kubernetes objects, decoded by msgspec. Nodes have a file.
+"""Frozen, partial views of Kubernetes objects, decoded by msgspec. Those of nodes are in `node_views`.
 
 They have only the fields that railwright reads; others are skipped while decoding. A JSON `null` counts as absent, as
 for the API server. Field names are Kubernetes' own in snake case. Properties of map and list fields are never None, so

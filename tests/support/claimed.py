@@ -17,7 +17,7 @@ from railwright.fabric.policy import compiled, model
 
 FABRIC = "roce"
 RAILS = tuple(f"rail{number}" for number in range(4))
-RAIL = tuple(names.claim_resource(FABRIC, rail) for rail in RAILS)
+RAIL = tuple(names.name_resource(FABRIC, rail) for rail in RAILS)
 GPU = "nvidia.com/gpu"
 NIC_CLASS, GPU_CLASS = devices.NIC_CLASS["metadata"]["name"], devices.GPU_CLASS["metadata"]["name"]
 

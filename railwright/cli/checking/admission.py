@@ -59,8 +59,8 @@ def check_webhook_entries(snapshot: Snapshot) -> Assessment:
       `Ignore` is expected also blocks objects that did not opt in then.
     - Each time a pod is created, the API server waits up to `timeoutSeconds` for a webhook that hangs.
 
-    Warns about a copy beside the webhooks: the next `disable` would keep its older objects. Warns about entries that
-    this release does not have, usually left by another release.
+    Warns about a copy that is still there beside the webhooks: the next `disable` would keep the older objects in it.
+    Warns about entries that this release does not have, usually left by another release.
     """
     for source in ("mutating", "validating"):
         if snapshot.find(source, CONFIGURATION) is None:

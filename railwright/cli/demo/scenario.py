@@ -131,9 +131,9 @@ def run(cluster: Cluster, report: Callable[[str], None]) -> tuple[Outcome, overv
     report(f"placing the gang on {len(cluster.nodes)} simulated nodes by the extender")
     nodes = _choose_nodes(cluster, admitted)
     report("modelling the bandwidth")
-    shown, placed = _assess(cluster, admitted, nodes)
+    shown, placed = _assess_placement(cluster, admitted, nodes)
     by_chance = random.Random(_SEED).sample(cluster.idle, len(pods))  # noqa: S311 - it has to repeat
-    _, without = _assess(cluster, admitted, by_chance)
+    _, without = _assess_placement(cluster, admitted, by_chance)
     return Outcome(admitted, placed, without), shown
 
 
@@ -173,7 +173,7 @@ def _choose_nodes(cluster: Cluster, pods: Sequence[Tree]) -> list[str]:
     return chosen
 
 
-def _assess(
+def _assess_placement(
     cluster: Cluster, pods: Sequence[Tree], nodes: Sequence[str]
 ) -> tuple[overview_builder.OverviewBuilder, overview_types.Gang]:
     """Return the overview of the cluster with the pods on these nodes, and their gang."""

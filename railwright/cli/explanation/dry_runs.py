@@ -90,7 +90,7 @@ async def _ask(client: clients.Client, template: templates.Template, pod: Tree) 
                 f"annotation {names.INJECTION} of the dry-run pod is no record that this version can read: {error}; "
                 "remove it from the manifest, or compare versions: railwright check -v"
             ) from None
-        before = await _complete_without_us(client, pod)
+        before = await _complete_without_railwright(client, pod)
     elif (
         label != names.FABRIC_NONE and not outcome and all(names.INJECTION not in warning.text for warning in warnings)
     ):
@@ -147,7 +147,7 @@ async def _create(client: clients.Client, pod: Tree) -> tuple[bytes, tuple[str, 
     return await client.create(path, renamed)
 
 
-async def _complete_without_us(client: clients.Client, pod: Tree) -> Tree:
+async def _complete_without_railwright(client: clients.Client, pod: Tree) -> Tree:
     """Return the pod as the API server completes it without railwright; unchanged if that pod is rejected."""
     metadata = pod["metadata"]
     labels: Mapping[str, str] = metadata.get("labels") or {}

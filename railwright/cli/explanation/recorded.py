@@ -112,7 +112,8 @@ _COLUMNS = (formats.Column("change"), formats.Column("why", wrap=True))
 def print_text(injection: Injection) -> None:
     """Print the changes with their reasons, the topology, warnings, what the pod had itself, and omitted entries.
 
-    Values from the init container are not omitted: the reason of that entry only names libraries that do not read it.
+    The entry for the files of the init container is printed without `omitted`: its reason only names libraries that do
+    not read them.
     """
     if injection.changes:
         formats.print_table(_COLUMNS, [(change.change, change.reason) for change in injection.changes])

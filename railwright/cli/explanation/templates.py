@@ -37,7 +37,7 @@ class Template(msgspec.Struct, frozen=True):
     inherits_label: bool = False  # the label of the pod is that of its workload, which admission copies if enforced
 
     def add_facts(self, known: facts.ClusterFacts, accelerators: Collection[str]) -> facts.ClusterFacts:
-        """Return the facts for admission; they say if a template of the workload requests an accelerator."""
+        """Return the facts for admission, with whether a template of the workload requests an accelerator."""
         if self.requested is None:
             return known
         return msgspec.structs.replace(known, job_accelerated=has_accelerator(self.requested, accelerators))

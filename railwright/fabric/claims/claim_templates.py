@@ -158,7 +158,7 @@ class ClaimedFabric(msgspec.Struct, frozen=True):
     pair_attribute: str = ""  # that a GPU and its NIC share; "" if none does
 
     def plan(self, rails: int | Collection[str], accelerators: int) -> ClaimPlan:
-        """Return the claims for these rails and for `accelerators` GPUs. A number means that many rails, whichever."""
+        """Return the claims for these rails and for `accelerators` GPUs. `rails` as a number means any that many."""
         own = [*self.rails.values()]
         if isinstance(rails, int):  # with names that no rail has, and the values of all
             values = tuple([value for rail in own for value in rail.values])
@@ -201,7 +201,7 @@ def list_groups(fabric: ClaimedFabric, accelerators: int, rails: Sequence[Claime
     """Return the groups of a pod's devices, in the order of its rails.
 
     GPUs go to the groups of the pod's rails first, evenly, and no more than each group has. Each further GPU is a group
-    of its own, because the claim does not say where it is. Without pairing, so is each device.
+    of its own, because the claim does not say where it is. Without pairing, each device is a group of its own.
     """
     if not fabric.pair_attribute:
         return (*[Group(0, (rail,)) for rail in rails], *[Group(1)] * accelerators)

@@ -113,7 +113,8 @@ def _is_of_rail(device: slices.OfferedDevice, rail: claim_templates.ClaimedRail)
 class NodeDevices(msgspec.Struct, frozen=True):
     """Devices of a node, in milli-units by resource name.
 
-    `allocatable` excludes devices whose taint keeps pods away. `allocated` are those of them that claims hold.
+    `allocatable` excludes devices whose taint keeps pods away. `allocated` are the allocatable devices that claims
+    hold.
     """
 
     capacity: resources.FrozenAmounts = resources.NO_AMOUNTS

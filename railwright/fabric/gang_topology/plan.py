@@ -80,7 +80,7 @@ def plan(
 
 
 def find_scheduler(workload: templates.Workload, pods: Iterable[views.Pod]) -> str:
-    """Return the scheduler that decides the domain of a gang: Kueue before pods exist, otherwise that of its pods."""
+    """Return the scheduler that chooses the domain of a gang: Kueue if it has a queue, otherwise that of its pods."""
     if kueue.QUEUE_NAME in workload.metadata.labels:
         return KUEUE
     named = {pod.spec.scheduler_name for pod in pods} - {""}
@@ -117,7 +117,7 @@ def carry_over(
 ) -> list[template_plan.TemplatePlan]:
     """Return the plans of an update, with the topology that the stored templates got at their creation.
 
-    They are added to a template only if it has no topology for the same scheduler, which might contradict them.
+    It is added to a template only if the template has no topology for the same scheduler, which might contradict it.
     """
     pods = {template.title: template.pod for template in stored}
     carried = []
@@ -127,7 +127,7 @@ def carry_over(
         keys = (names.TOPOLOGY, *record.annotations)
         written = {key: pod.metadata.annotations[key] for key in keys if key in pod.metadata.annotations}
         own = planned.template.pod.metadata.annotations
-        is_lost = _list_families(written).isdisjoint(_list_families(own))
+        is_lost = _list_key_prefixes(written).isdisjoint(_list_key_prefixes(own))
         may_carry = planned.injection is not None or bool(
             record.fields
         )  # fields are restored whatever the policy is now
@@ -135,8 +135,8 @@ def carry_over(
     return carried
 
 
-def _list_families(annotations: Iterable[str]) -> frozenset[tuple[str, str]]:
-    """Return the domain and the first word of each key. All topology keys of one scheduler have the same."""
+def _list_key_prefixes(annotations: Iterable[str]) -> frozenset[tuple[str, str]]:
+    """Return the prefix of each key: domain and first word. It is the same for all topology keys of a scheduler."""
     parts = [key.partition("/") for key in annotations]
     return frozenset((domain, name.partition("-")[0]) for domain, _, name in parts)
 

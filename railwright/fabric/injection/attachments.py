@@ -76,7 +76,7 @@ def _list_warnings(
 
 
 def _explain_host_network(ctx: context.InjectionContext) -> reasons.Reason:
-    """Return the reason why a pod gets no networks. Without rails it would get none in any case."""
+    """Return why a pod on the host network gets no networks. Without rails it gets no NCCL_SOCKET_IFNAME."""
     if ctx.rails:
         variable = " and no NCCL_SOCKET_IFNAME" if ctx.fabric.nccl.derive else ""
         message = f"fabric {ctx.fabric_name} adds no networks{variable}"

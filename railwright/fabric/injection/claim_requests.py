@@ -149,12 +149,12 @@ def _warn_of_gpus(
     else:
         cause = "containers with one claim share its devices"
         fix = f"request all GPUs in one container, and name no other in annotation {names.CONTAINERS}"
-    message = f"the claims have no GPUs, so nothing pairs them with the NICs of fabric {ctx.fabric_name}: {cause}"
+    message = f"the claims have no GPUs, so no GPU is paired with a NIC of fabric {ctx.fabric_name}: {cause}"
     yield reasons.Reason(AdmissionCode.GPUS_NOT_CLAIMED, message, fix=fix)
 
 
 def _list_classes(pod: views.Pod, ctx: context.InjectionContext) -> Iterator[tuple[str, Collection[str]]]:
-    """Yield the name of each claim of the author that names a known template, and the DeviceClasses of this."""
+    """Yield the name of each claim of the author that names a known template, and the template's DeviceClasses."""
     templates = ctx.known.claim_templates or {}
     for entry in pod.spec.resource_claims or ():
         yield entry.name, templates.get((ctx.known.namespace, entry.resource_claim_template_name), ())

@@ -1,6 +1,6 @@
 """Builds the context of one injection: fabric, role, containers, rails and user options of a pod that opted in.
 
-It does not change while the mutators change the pod. The rules for rails are in docs/interface.md 1.3 and 3.2.
+The context does not change while the mutators change the pod. The rules for rails are in docs/interface.md 1.3 and 3.2.
 """
 
 from collections import Counter

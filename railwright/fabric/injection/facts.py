@@ -1,4 +1,4 @@
-"""An immutable excerpt of the caches for the admission of one pod."""
+"""The facts about the cluster that the admission of one pod reads. They are immutable and come from the caches."""
 
 from collections.abc import Collection, Mapping
 

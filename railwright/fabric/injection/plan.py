@@ -100,7 +100,7 @@ def explain_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) ->
                 AdmissionCode.RAILS_IN_PROPORTION,
                 f"the pod gets {rails} of {all_rails} rails, in proportion to its accelerators, because its namespace "
                 "opts it in: all rails would take all devices of a node",
-                fix=f"for others, set annotation {names.RAILS}",
+                fix=f"for another number, set annotation {names.RAILS}",
             )
             draft.skip("rails", share)
         return
@@ -151,7 +151,7 @@ MUTATORS = (
     Row("", devices.request_resources, lambda fabric: fabric.resources, needs_rails=True),
     Row("", claim_requests.request_call),
     Row("mounts", mounts.mount_volumes, lambda fabric: fabric.mounts != policies.Mounts(), needs_rails=True),
-    Row("security", pod_fields.grant, lambda fabric: fabric.security != policies.Security(), needs_rails=True),
+    Row("security", pod_fields.set_privileges, lambda fabric: fabric.security != policies.Security(), needs_rails=True),
     Row("", environment.extend_library_path, lambda fabric: fabric.library_path, needs_rails=True),
     Row("env", environment.set_variables),
     Row("", environment.source_script, lambda fabric: fabric.source_script, needs_rails=True),
@@ -269,7 +269,7 @@ MAX_ANNOTATIONS = 256 * 1024  # bytes of all keys and values (apimachinery Total
 
 def _check_size(pod: views.Pod) -> None:
     """Raise RefusedError if the user's annotations already exceed the limit, before they are parsed."""
-    size = _measure({key: value for key, value in pod.metadata.annotations.items() if key not in _OWN_ANNOTATIONS})
+    size = _count_bytes({key: value for key, value in pod.metadata.annotations.items() if key not in _OWN_ANNOTATIONS})
     if size > MAX_ANNOTATIONS:
         raise reason.RefusedError(
             "too-large", f"annotations are {size} bytes; the limit is {MAX_ANNOTATIONS}: remove some of them"
@@ -291,14 +291,14 @@ def _write_record(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         reasons={entry: code for entry, code in draft.entries.items() if code is not None},
     )
     value, annotations = msgspec.json.encode(record).decode(), draft.pod.metadata.annotations
-    size = _measure({key: own for key, own in annotations.items() if key != names.INJECTION})
+    size = _count_bytes({key: own for key, own in annotations.items() if key != names.INJECTION})
     if size > MAX_ANNOTATIONS and draft.annotation_keys:
         raise reason.RefusedError(
             "too-large",
             f"annotations would be {size} bytes with {', '.join(draft.annotation_keys)}; the limit is "
             f"{MAX_ANNOTATIONS}: remove some of the pod's own",
         )
-    if size + _measure({names.INJECTION: value}) > MAX_ANNOTATIONS:
+    if size + _count_bytes({names.INJECTION: value}) > MAX_ANNOTATIONS:
         full = reason.Reason(
             AdmissionCode.ANNOTATIONS_FULL,
             f"annotation {names.INJECTION} is left out: the pod's annotations are at their limit of 256 KiB",
@@ -310,6 +310,6 @@ def _write_record(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         draft.set_annotation(names.INJECTION, value, "")
 
 
-def _measure(annotations: Mapping[str, str]) -> int:
+def _count_bytes(annotations: Mapping[str, str]) -> int:
     """Return the bytes of keys and values in UTF-8, as the API server counts them against MAX_ANNOTATIONS."""
     return len("".join([*annotations, *annotations.values()]).encode(errors="replace"))

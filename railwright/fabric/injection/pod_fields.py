@@ -49,7 +49,7 @@ _NO_CONTEXT = views.SecurityContext()
 _NO_CAPABILITIES = views.Capabilities()
 
 
-def grant(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
+def set_privileges(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Add the policy's capabilities and privileged mode to the target containers. Raises RefusedError."""
     settings = ctx.fabric.security
     if "security" in ctx.options.skip:

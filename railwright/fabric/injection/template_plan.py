@@ -165,8 +165,8 @@ def lacks_only_additions(
     mounts = [mount for container in spec.containers for mount in container.volume_mounts]
     written = {entry.name for entry in (*spec.volumes, *(spec.resource_claims or ()), *mounts)}
     try:
-        new, old = _reduce(template.raw, keys, written), _reduce(stored.raw, keys, written)
-        manifest = {} if applied is None else _reduce(applied.raw, keys, written).resources
+        new, old = _remove_additions(template.raw, keys, written), _remove_additions(stored.raw, keys, written)
+        manifest = {} if applied is None else _remove_additions(applied.raw, keys, written).resources
     except templates.UNREADABLE:
         return False
     return new.tree == old.tree and all(
@@ -187,8 +187,8 @@ def read_applied(workload: templates.Workload) -> Mapping[str, templates.Templat
     return {template.title: template for template in workload_manifest.templates}
 
 
-def _reduce(raw: bytes, keys: Collection[str], written: Collection[str]) -> _Reduced:
-    """Remove railwright's additions except devices. `keys` are its labels and annotations.
+def _remove_additions(raw: bytes, keys: Collection[str], written: Collection[str]) -> _Reduced:
+    """Return a template without railwright's additions except devices. `keys` are railwright's labels and annotations.
 
     Volumes and claims in `written` are those of the author, whatever their names. The types are those of the views,
     because the template was decoded as a view before.

@@ -74,7 +74,7 @@ def is_relevant(name: str) -> bool:
 
 
 def has_hint(words: Sequence[str]) -> bool:
-    """False for a command line without settings."""
+    """False if a command line certainly has no settings."""
     return any(map("".join(words).__contains__, HINTS))
 
 

@@ -16,7 +16,7 @@ _RANK_RULES = tuple(rule for rule in RULES if not rule.settings)
 
 @functools.lru_cache(maxsize=1024)
 def find_readers(variable: str) -> tuple[rule_types.Rule, ...]:
-    """Return the rules that read a variable, of whose name `LONGEST_NAME` characters are given."""
+    """Return the rules that read a variable. Pass at most the first `LONGEST_NAME` characters of its name."""
     return tuple(rule for rule in RULES if rule.reads(variable))
 
 

@@ -136,7 +136,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """The result of a rule. If it has a setting, NAME=VALUE comes before the message."""
+    """The result of a rule. If the violation has a setting, NAME=VALUE comes before the message."""
 
     message: str
     setting: Setting | None = None

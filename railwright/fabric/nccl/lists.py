@@ -67,7 +67,7 @@ def select_interfaces(value: str | None, interfaces: Iterable[str]) -> tuple[str
 
 
 def _select_default_interfaces(interfaces: tuple[str, ...]) -> tuple[str, ...]:
-    """Return interfaces named ib*; without any, all but the last choices; without any, the last choices."""
+    """Return the interfaces named ib*, otherwise those without a prefix in _LAST_CHOICES, otherwise all."""
     infiniband = tuple(interface for interface in interfaces if interface.startswith("ib"))
     if infiniband:
         return infiniband

@@ -1,8 +1,8 @@
 """Assesses a gang in the present cluster: its state, its bandwidth, why it waits, and why its placement is no better.
 
-This is the only assessment: of commands, `/explain`, the dashboard, Events and metrics. It reads no stored decision.
-The devices of the gang's own pods and of pods that are being deleted count as free, so that `best` is what the gang
-would get if it were recreated. Nothing is placed or reserved here.
+Commands, `/explain`, the dashboard, Events and metrics all use this assessment. It reads no stored decision. The
+devices of the gang's own pods and of pods that are being deleted count as free, so that `best` is what the gang would
+get if it were recreated. Nothing is placed or reserved here.
 """
 
 from collections import defaultdict

@@ -98,7 +98,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def has_segment(self) -> bool:
-        """True if the pod shares an NVLink domain with others: launchers, which take no devices, do not."""
+        """True if the pod must share an NVLink domain with other ranks. Launchers, which take no devices, need not."""
         return self.segment > 1 and bool(self.gang) and not self.devices.isdisjoint(self.requests)
 
     @property

@@ -267,7 +267,7 @@ def _check_keys(fabric: model.Fabric) -> Iterator[Finding]:
         (
             fabric.nvlink_segment is not None and not has_domains,
             ("nvlinkSegment",),
-            "has no NVLink domains: write their label first in placement.domains, such as [nvidia.com/gpu.clique]",
+            "needs NVLink domains: write their label first in placement.domains, such as [nvidia.com/gpu.clique]",
         ),
         (
             has_claims and fabric.device_scope == "pod",

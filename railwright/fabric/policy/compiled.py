@@ -101,7 +101,7 @@ def compile_claims(name: str, document: model.PolicyDocument) -> claim_templates
                 position=position,
                 attribute=claims.rail_attribute,
                 values=list_values(rail, document.node_shapes),
-                resource=names.claim_resource(name, rail.name),
+                resource=names.name_resource(name, rail.name),
                 interface=rail.interface or "",
             )
             for position, rail in enumerate(fabric.rails)

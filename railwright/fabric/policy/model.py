@@ -22,8 +22,8 @@ def describe(meaning: str, *example: object) -> msgspec.Meta:
     return msgspec.Meta(description=meaning, examples=list(example) or None)
 
 
-def _form(pattern: str, phrase: str) -> msgspec.Meta:
-    """Return the form of a text: the pattern of all of it, and the end of the message "VALUE is not ...".
+def _match(pattern: str, phrase: str) -> msgspec.Meta:
+    """Return the form of a text: the pattern that the whole text matches, and the end of "VALUE is not ...".
 
     Python and ECMAScript interpret the patterns the same way. YAML language servers show `patternErrorMessage`.
     """
@@ -38,84 +38,86 @@ _ATTRIBUTE = rf"{_SUBDOMAIN}/[A-Za-z_][A-Za-z0-9_]{{0,31}}"  # name of a device'
 _RAIL = r"\{rail\}"  # topology.RAIL, the placeholder for a rail's name
 
 FabricName = Annotated[
-    str, _form(_NAME, "a fabric name: a label value of at most 63 letters, digits, '-', '_' and '.'")
+    str, _match(_NAME, "a fabric name: a label value of at most 63 letters, digits, '-', '_' and '.'")
 ]
-LabelKey = Annotated[str, _form(f"({_SUBDOMAIN}/)?{_NAME}", "a label key, such as topology.example.com/leaf")]
+LabelKey = Annotated[str, _match(f"({_SUBDOMAIN}/)?{_NAME}", "a label key, such as topology.example.com/leaf")]
 DomainKey = Annotated[
     str,
-    _form(
+    _match(
         rf"({_SUBDOMAIN}/)?([A-Za-z0-9]|{_RAIL})(([A-Za-z0-9_.-]|{_RAIL}){{0,61}}([A-Za-z0-9]|{_RAIL}))?",
         "a label key, such as topology.example.com/leaf; its name may contain {rail} for the name of each rail, as in "
         "example.com/leaf-{rail}",
     ),
 ]
-LabelValue = Annotated[str, _form(f"({_NAME})?", "a label value: at most 63 letters, digits, '-', '_' and '.'")]
+LabelValue = Annotated[str, _match(f"({_NAME})?", "a label value: at most 63 letters, digits, '-', '_' and '.'")]
 AnnotationKey = Annotated[
-    str, _form(f"({_SUBDOMAIN}/)?{_NAME}", "an annotation key, such as ipam.spidernet.io/ippools")
+    str, _match(f"({_SUBDOMAIN}/)?{_NAME}", "an annotation key, such as ipam.spidernet.io/ippools")
 ]
-RailName = Annotated[str, _form(_LABEL, "a rail name: at most 63 lower-case letters, digits and '-', such as rail0")]
-ShapeName = Annotated[str, _form(_NAME, "a shape name: at most 63 letters, digits, '-', '_' and '.', such as h100-8x4")]
+RailName = Annotated[str, _match(_LABEL, "a rail name: at most 63 lower-case letters, digits and '-', such as rail0")]
+ShapeName = Annotated[
+    str, _match(_NAME, "a shape name: at most 63 letters, digits, '-', '_' and '.', such as h100-8x4")
+]
 NetworkName = Annotated[
-    str, _form(f"{_LABEL}/{_SUBDOMAIN}", "a NetworkAttachmentDefinition as namespace/name, such as prod/rdma-lan2")
+    str, _match(f"{_LABEL}/{_SUBDOMAIN}", "a NetworkAttachmentDefinition as namespace/name, such as prod/rdma-lan2")
 ]
 # IFNAMSIZ and dev_valid_name() of the Linux kernel
 InterfaceName = Annotated[
     str,
-    _form(
+    _match(
         r"(?!\.{1,2}$)[^\s/:]{1,15}", "an interface name: 1 to 15 characters without spaces, '/' and ':', such as net1"
     ),
 ]
 ResourceName = Annotated[
-    str, _form(f"{_SUBDOMAIN}/{_NAME}", "an extended resource as domain/name, such as nvidia.com/mlx5_0")
+    str, _match(f"{_SUBDOMAIN}/{_NAME}", "an extended resource as domain/name, such as nvidia.com/mlx5_0")
 ]
 # IB_DEVICE_NAME_MAX is 64 with its terminator; ',', ':', '=' and '^' are NCCL_IB_HCA syntax
 DeviceName = Annotated[
     str,
-    _form(
+    _match(
         "[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", "an RDMA device name as ibv_devices lists it, without port, such as mlx5_0"
     ),
 ]
 CapabilityName = Annotated[
-    str, _form("(?!CAP_)[A-Z][A-Z0-9_]*", "a capability in upper case without the prefix CAP_, such as IPC_LOCK")
+    str, _match("(?!CAP_)[A-Z][A-Z0-9_]*", "a capability in upper case without the prefix CAP_, such as IPC_LOCK")
 ]
 # Names of environment variables that every supported Kubernetes release accepts
 VariableName = Annotated[
-    str, _form("[-._A-Za-z][-._A-Za-z0-9]*", "an environment variable name, such as NCCL_NET_GDR_READ")
+    str, _match("[-._A-Za-z][-._A-Za-z0-9]*", "an environment variable name, such as NCCL_NET_GDR_READ")
 ]
 VariablePattern = Annotated[
     str,
-    _form("[-._A-Za-z][-._A-Za-z0-9]*[*]?", "an environment variable name, or a prefix that ends with *"),
+    _match("[-._A-Za-z][-._A-Za-z0-9]*[*]?", "an environment variable name, or a prefix that ends with *"),
 ]
-NetworkOfNccl = Annotated[str, _form("[!-~]([ -~]{0,61}[!-~])?", "the name of a network of NCCL, such as gIB")]
-VariableValue = Annotated[str, _form(r"[^\x00\r\n]*", "one line of text (NCCL reads its settings line by line)")]
+NetworkOfNccl = Annotated[str, _match("[!-~]([ -~]{0,61}[!-~])?", "the name of a network of NCCL, such as gIB")]
+VariableValue = Annotated[str, _match(r"[^\x00\r\n]*", "one line of text (NCCL reads its settings line by line)")]
 # Kubernetes splits mounts at ':' and rejects '..' (validation.go, validateVolumeMounts and validatePathNoBacksteps)
 MountPath = Annotated[
     str,
-    _form(
+    _match(
         r"/(?!(.*/)?\.\.(/|$))[^\x00-\x1f:]{0,4094}",
         "an absolute path without ':' and '..', such as /usr/local/nvidia",
     ),
 ]
 # Safe to write in a shell command without quotes
 ScriptPath = Annotated[
-    str, _form(r"(/[A-Za-z0-9_+][A-Za-z0-9_.+-]*)+", "an absolute path of letters, digits and '-_.+'")
+    str, _match(r"(/[A-Za-z0-9_+][A-Za-z0-9_.+-]*)+", "an absolute path of letters, digits and '-_.+'")
 ]
-ConfigMapName = Annotated[str, _form(_SUBDOMAIN, "the name of a ConfigMap, such as nvidia-topology")]
+ConfigMapName = Annotated[str, _match(_SUBDOMAIN, "the name of a ConfigMap, such as nvidia-topology")]
 RequestName = Annotated[
     str,
-    _form(
+    _match(
         rf"(hugepages-[1-9][0-9]*(Ki|Mi|Gi)|{_SUBDOMAIN}/{_NAME})",
         "huge pages or an extended resource, such as hugepages-2Mi or rdma/ib",
     ),
 ]
-ImageName = Annotated[str, _form(r"[^\s]{1,255}", "a container image without spaces, such as railwright:latest")]
-SchedulerName = Annotated[str, _form(_SUBDOMAIN, "the name of a scheduler, such as railwright-scheduler")]
-DeviceClassName = Annotated[str, _form(_SUBDOMAIN, "the name of a DeviceClass, such as dranet")]
+ImageName = Annotated[str, _match(r"[^\s]{1,255}", "a container image without spaces, such as railwright:latest")]
+SchedulerName = Annotated[str, _match(_SUBDOMAIN, "the name of a scheduler, such as railwright-scheduler")]
+DeviceClassName = Annotated[str, _match(_SUBDOMAIN, "the name of a DeviceClass, such as dranet")]
 # resource.k8s.io/v1, QualifiedName: the name is a C identifier of at most 32 characters
-AttributeName = Annotated[str, _form(_ATTRIBUTE, "a device attribute as domain/name, such as dra.net/rdmaDevice")]
+AttributeName = Annotated[str, _match(_ATTRIBUTE, "a device attribute as domain/name, such as dra.net/rdmaDevice")]
 Pairing = Annotated[
     str,
-    _form(
+    _match(
         rf"(pcieRoot|numaNode|none|{_ATTRIBUTE})",
         "pcieRoot, numaNode, none, or a device attribute as domain/name, such as example.com/pair",
     ),
@@ -123,7 +125,9 @@ Pairing = Annotated[
 # resource.k8s.io/v1, DeviceAttribute: at most 64 characters
 AttributeValue = Annotated[
     str,
-    _form(r"[^\x00-\x1f\x7f]{1,64}", "the value of a device attribute: 1 to 64 characters in one line, such as mlx5_0"),
+    _match(
+        r"[^\x00-\x1f\x7f]{1,64}", "the value of a device attribute: 1 to 64 characters in one line, such as mlx5_0"
+    ),
 ]
 
 _MAX_COUNT = 1024  # above any hardware; rejects typing errors that would request a million devices

@@ -185,7 +185,7 @@ class AdmissionCode(ReasonCode):
         "RailWithoutResource",
         "Neither the policy nor a network names the resource of a rail, so no device is requested for it.",
     )
-    GPUS_NOT_CLAIMED = "GpusNotClaimed", "Several containers have GPUs, so nothing pairs them with NICs."
+    GPUS_NOT_CLAIMED = "GpusNotClaimed", "Several containers have GPUs, so no GPU is paired with a NIC."
     GPUS_EXCEED_NODE = "GpusExceedNode", "The pod, or `gpusPerNode` of the fabric, has more accelerators than a node."
     ADDRESSES_DIFFER = "AddressesDiffer", "`nccl.addressRange` has no address of the rails' networks."
     DOMAINS_NOT_LABELLED = "DomainsNotLabelled", "No node has a label of `placement.domains` or of the preset."
@@ -201,15 +201,15 @@ class AdmissionCode(ReasonCode):
     # variables
     VARIABLES_LEFT_TO_ENV_FROM = (
         "VariablesLeftToEnvFrom",
-        "Variables are not set, because they would override `envFrom`, or `LD_LIBRARY_PATH` cannot be added to.",
+        "Variables are not set, because they would override `envFrom`, or `LD_LIBRARY_PATH` cannot be extended.",
     )
     VALUE_UNSTATED = "ValueUnstated", "The policy does not state the value, and no init container finds it."
-    LIBRARY_NOT_REACHED = "LibraryNotReached", "What is found in the pod does not reach a library."
+    LIBRARY_NOT_REACHED = "LibraryNotReached", "A library does not get the values that the preflight finds in the pod."
     INTERFACE_ABSENT = "InterfaceAbsent", "The pod does not have the fabric's primary interface."
-    OPEN_MPI_LISTS = "OpenMpiLists", "The container names a list of Open MPI itself, so the policy's are left out."
+    OPEN_MPI_LISTS = "OpenMpiLists", "The container sets lists of Open MPI itself, so the policy's lists are left out."
     PREFLIGHT_NOT_FIRST = (
         "PreflightNotFirst",
-        "An init container that another webhook added before the preflight reads what it finds, and waits for ever.",
+        "Another webhook added an init container before the preflight. It waits forever for files of the preflight.",
     )
 
     # fields of the pod and its resources

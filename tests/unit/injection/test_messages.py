@@ -218,7 +218,7 @@ WARNINGS = {
         lambda name: pod(gpus(8, name), annotations={NETWORKS: json.dumps([{"name": name * 3, "namespace": name}])}),
     ),
     "GPUs of several containers": Case(
-        ("the claims have no GPUs", "NICs of fabric f", "request all GPUs in one container", ANNOTATION + "containers"),
+        ("the claims have no GPUs", "NIC of fabric f", "request all GPUs in one container", ANNOTATION + "containers"),
         lambda name: pod(gpus(4, name), gpus(4, "other")),
         CLAIMED,
     ),

@@ -74,7 +74,7 @@ def _explain_prior_rights(decision: decisions.Decision) -> Iterable[reason.Reaso
 
 
 def _explain_leaf_count(decision: decisions.Decision) -> Iterable[reason.Reason]:
-    """Yield the reason why the gang does not have one leaf less, those with the most slots."""
+    """Yield the reason why the gang does not fit on one leaf less, even on the largest leaves."""
     plan, unplaced, peers_by_leaf = decision.plan, decision.gang.unplaced, decision.peers_by_leaf
     slots_by_leaf = _count_slots_by_leaf(decision, 0, 0.0)
     fewer = sorted(slots_by_leaf, key=lambda leaf: (-slots_by_leaf[leaf], leaf))[: max(0, len(plan.leaves) - 1)]

@@ -7,8 +7,8 @@ placed peers can use, and two gangs that are placed at the same time may share a
 Its soft reservations keep a gang off the leaves planned for other gangs. Schedulers that place pod by pod interleave
 the pods of two jobs. Without reservations each job takes half of the leaf that is tightest for both. A reservation
 filters no node and lasts only while its gang has unplaced pods. A gang with a placed pod has a prior right: others plan
-without its reserved nodes, as if it were placed already. The nodes reserved for a gang without one are left to it by
-gangs that have none either, unless it would cost them bandwidth, node type, leaves or spines.
+without its reserved nodes, as if it were placed already. Gangs without a prior right leave each other's reserved nodes
+free, unless that would cost them bandwidth, node type, leaves or spines.
 
 For example, leaves of 4, 3 and 2 nodes, and gangs a and b of 4 pods, which come in turns:
 

@@ -255,7 +255,7 @@ class NodeIndex:
         return self._unselected[1]
 
     def exclude(self, names: Collection[str]) -> "Overrides":
-        """Return the classes of these nodes as if they took no pod, without nodes that the cache does not have."""
+        """Return the classes that these nodes would have if they took no pod. Unknown nodes are left out."""
         classes = self.find_classes(names)
         known = dict.fromkeys(node_class for node_class in classes if node_class)
         excluded = {node_class: self.get_class(node_class.facts._replace(eligible=False)) for node_class in known}

@@ -1,8 +1,8 @@
 """Assumed pods: allocations whose binding has not been observed yet. Volcano announces them.
 
 kube-scheduler announces nothing, so a pod is assumed on its best node for a short time after its request. Plans and
-scores depend on assumed pods. So does one refusal, that of other NVLink domains, once a pod of the segment was
-announced in one or had no other choice.
+scores depend on assumed pods. One refusal depends on them too: that of nodes outside the NVLink domain where a pod of
+the segment was announced, or which was its only choice.
 
 Entries are keyed by pod UID, so events may be duplicated, late or unpaired: `assume` adds or replaces, `forget`
 removes if present (docs/interface.md 7.7). The entries of one scheduler instance form a scope (docs/interface.md 4.3).

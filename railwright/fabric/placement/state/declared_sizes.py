@@ -122,7 +122,9 @@ class Sizes:
             self._on_change()
 
     def _get_declared_size(self, display_kind: str, source_object: str, *, ended: int) -> int:
-        """Return the size that an object declares, or 0. Its keys, one for each release of its controller, share it."""
+        """Return the size that an object declares, or 0. An object has a key for each release of its controller; all
+        its keys share the size.
+        """
         declarations = [objects[source_object] for objects in self._objects.values() if source_object in objects]
         sizes = [
             min(declaration.subtract(size, ended), MAX_SIZE)
