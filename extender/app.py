@@ -61,7 +61,7 @@ def _build_rules(counters: metrics.Metrics | None) -> application.Rules:
 def _build_handler(
     answer: _Answer, most: int, advice: str = "send a smaller one", *, has_scope: bool = False
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """Return the handler of a path. It rejects bodies of more than `most` bytes, which is less than _MAX_BODY."""
+    """Return the handler of a path. Bodies of more than `most` bytes, which is less than _MAX_BODY, are rejected."""
 
     async def handle(request: web.Request) -> web.Response:
         body = request[application.BODY]

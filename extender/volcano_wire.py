@@ -78,8 +78,8 @@ EVENT_ACCEPTED = b'{"errorMessage":""}'
 class PrioritizeBody:
     """The body of a prioritize request, which keeps the task and the names of the nodes while it is received.
 
-    A body of more than _WHOLE bytes must have `task` before `nodes`, and `Name` and `Node` first in each node, without
-    spaces between these, as Volcano writes them. The rest of its nodes is not checked.
+    A body of more than _WHOLE bytes must have `task` before `nodes`, and each node must begin with `Name` and `Node`,
+    without spaces, as Volcano writes them. The rest of each node is not checked.
     """
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 Templates for a workload are written during its admission, before the review is answered: Kueue counts their devices
 before it admits a job, when there are no pods. Templates for a pod are written as soon as the watch shows that it
-waits. They are never deleted: equal content has one name, so a namespace has few.
+waits. Templates are never deleted: equal content has one name, so a namespace has few.
 
 The content is computed from the pod and the policy in force, as at admission. Each replica may write. If its policy
 differs from the one at the pod's admission, it computes other names, and does not write the pod's.

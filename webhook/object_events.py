@@ -1,7 +1,7 @@
 """Posts Events on the objects that users watch.
 
-Events about pods are on the object that creates them, because a rejected pod is never stored. Those about claim
-templates are on the pods that wait for them, and those about the policy on its ConfigMap.
+Events about pods are on the object that creates them, because a rejected pod is never stored. Events about claim
+templates are on the pods that wait for them, and Events about the policy on its ConfigMap.
 """
 
 from railwright.cluster import events, installed_names, policies

@@ -1,7 +1,7 @@
 """POST /validate/policy: rejects a ConfigMap with an invalid policy, and lists all its errors.
 
 `railwright.cluster.policies` finds them. If the webhook fails or times out, the API server admits the object unchecked
-(`failurePolicy: Ignore`). That is harmless, because an invalid policy never takes effect.
+(`failurePolicy: Ignore`). An unchecked policy is harmless, because an invalid one never takes effect.
 """
 
 from collections.abc import Sequence

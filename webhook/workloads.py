@@ -1,8 +1,8 @@
 """POST /mutate/workloads: adds devices and mounts to the pod templates of a workload.
 
 Selects the opted-in and changed templates, and combines their plans into one answer.
-`railwright.fabric.injection.template_plan` plans a template. It also compares an immutable template with its update,
-which may lack only railwright's additions.
+`railwright.fabric.injection.template_plan` plans a template. The module also compares an immutable template with its
+update, which may lack only railwright's additions.
 """
 
 import asyncio

@@ -69,7 +69,7 @@ _MEANING, _LIMITS = "# -- ", "# @schema "  # comments; helm-docs reads the first
 
 
 def build_schema(text: str) -> dict[str, Any]:
-    """Return the JSON Schema of values with their comments; it rejects unknown keys.
+    """Return the JSON Schema of values with their comments. The schema rejects unknown keys.
 
     A value has the type of its default. A mapping without comments about its keys may have any keys.
     """

@@ -99,7 +99,7 @@ async def list_allowed(client: clients.Client, path: str, view: Any) -> list[Any
 def choose_kubeconfig(given: str, instead: str = "") -> str | None:
     """Return `given`, otherwise kubectl's kubeconfig; None in a pod, which uses its ServiceAccount.
 
-    Raises UnreadableError if there is none of these. `instead` names an alternative for its message.
+    Raises UnreadableError if none of these exists. `instead` names an alternative for the error message.
     """
     kubeconfig = given or kubeconfigs.find()
     if kubeconfig or os.environ.get("KUBERNETES_SERVICE_HOST"):

@@ -91,7 +91,7 @@ _CLEAR = "\r\x1b[K"  # to the first column, erase the line
 
 
 def show_status(text: str) -> None:
-    """Replace the status line on the terminal. It is cut at the width, because a wrapped line could not be erased."""
+    """Replace the status line on the terminal, cut at its width, because a wrapped line could not be erased."""
     if is_animated(sys.stderr):
         columns = 0  # unknown
         with contextlib.suppress(OSError):

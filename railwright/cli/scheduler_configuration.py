@@ -58,10 +58,8 @@ class Extender(NamedTuple):
 
 
 def list_resources(policy: model.PolicyDocument) -> Sequence[str]:
-    """Return the managed resources of these fabrics, from which a scheduler recognizes their pods.
-
-    These are the resources of the rails, the accelerators if the rails of a fabric have no resource (PVRDMA), and the
-    name that stands for claims.
+    """Return the managed resources of all fabrics, by which a scheduler recognizes their pods: the resources of the
+    rails, the accelerators if the rails of a fabric have no resource (PVRDMA), and the name that stands for claims.
     """
     fabrics = policy.fabrics.values()
     rails = dict.fromkeys(rail.resource for fabric in fabrics for rail in fabric.rails if rail.resource)

@@ -123,9 +123,9 @@ def _verify_job(arguments: argparse.Namespace, kind: str, name: str) -> int:
 async def _read_expectations(
     client: clients.Client, namespace: str, pods: Sequence[job_pods.Pod]
 ) -> dict[str, report.Expected]:
-    """Return the expectation for each pod, keyed by its name and by its host name.
+    """Return the rails to expect of each pod, by its name and by its host name.
 
-    It is the rails that the pod's preflight found, otherwise the number of rails in its injection record.
+    They are those that the pod's preflight found, otherwise the number in its injection record.
     """
 
     async def read(pod: job_pods.Pod) -> report.Expected:

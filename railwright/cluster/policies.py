@@ -151,7 +151,7 @@ class PolicyStore:
         self.take(Rejected((PolicyError("", None, message),)))
 
     def upsert(self, obj: views.ConfigMap) -> None:
-        """Take the ConfigMap. One without the key is an empty policy, which is rejected."""
+        """Take the ConfigMap. A ConfigMap without the key is an empty policy, which is rejected."""
         self.config_map = obj
         self.take(read((obj.data or {}).get(names.POLICY_KEY, "")))
 

@@ -71,7 +71,7 @@ class WatchSpec(msgspec.Struct, frozen=True):
 
     `excerpt` returns the part of an object that the sink needs, with its metadata; the rest is freed before the next
     object is decoded. `gradual`: the sink accepts a part of the first list, and gets it object by object. `is_needed`
-    is True for a policy that needs the kind. It is watched only under such a policy; None: always. `grant` names the
+    is True for a policy that needs the kind, which is watched only under such a policy; None: always. `grant` names the
     setting that grants the right to watch the kind, if not every installation has it; the server is ready without it.
     """
 
@@ -232,7 +232,7 @@ class Reflector:
     def _read(self, raw: msgspec.Raw) -> Any:
         """Return the decoded object, or None if it cannot be decoded.
 
-        An object with too many values is decoded with the kind's brief view; without one it is skipped. Both are
+        An object with too many values is decoded with the kind's brief view; without one it is skipped. Either case is
         logged.
         """
         try:

@@ -4,8 +4,8 @@ The routes are read-only. The page itself contains nothing about the cluster; da
 request. On loopback the Host header must be loopback too, so that no web site can reach the port under its own name
 (DNS rebinding).
 
-The page asks for the overview every two seconds. It is one JSON, computed when a reader asks, at most once a second and
-in small steps. A reader that has it already, by its ETag, of this server or of another replica, gets no body.
+The page asks for the overview every two seconds. The overview is one JSON, computed when a reader asks, at most once a
+second and in small steps. A reader that already has it gets no body: its ETag is the same from every replica.
 """
 
 import asyncio

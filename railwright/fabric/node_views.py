@@ -110,7 +110,7 @@ class TopologyZone(views.View, frozen=True):
 
 
 class ManagedZones(views.View, frozen=True):
-    """fieldsV1 of a managed field. It has the key `f:zones` if its manager wrote the zones."""
+    """fieldsV1 of a managed field. The key `f:zones` exists if the field's manager wrote the zones."""
 
     zones: views.Source = msgspec.field(default=None, name="f:zones")
 

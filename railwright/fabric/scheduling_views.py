@@ -84,7 +84,7 @@ _ZEROS = ("0", 0)  # amounts that need no node: a pod may name any number of res
 
 
 def complete(pod: Pod | BriefPod) -> Pod:
-    """Return a pod. A BriefPod becomes one with its controller, its first claims and its first requested amounts.
+    """Return a pod as it is, or convert a BriefPod: with its controller, first claims and first requested amounts.
 
     kube-scheduler and kubelet still count all its requests.
     """

@@ -1,6 +1,6 @@
 """Frozen, partial views of Kubernetes objects, decoded by msgspec. Those of nodes are in `node_views`.
 
-They have only the fields that railwright reads; others are skipped while decoding. A JSON `null` counts as absent, as
+Views have only the fields that railwright reads; others are skipped while decoding. A JSON `null` counts as absent, as
 for the API server. Field names are Kubernetes' own in snake case. Properties of map and list fields are never None, so
 that callers need no null checks. `*_or_none` fields show whether the key is present, which a JSON Patch must know.
 """

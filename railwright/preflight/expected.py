@@ -3,7 +3,7 @@ transport.
 
 A rail has an interface if the policy gives it a network, a resource if a device plugin provides it, both, or neither
 (PVRDMA, host network, claims). Missing values are found in the container. The container's environment has NODE_NAME and
-the variables that the pod's author set. These cause warnings only and are never replaced.
+the variables that the pod's author set. The author's variables cause warnings only and are never replaced.
 """
 
 import ipaddress

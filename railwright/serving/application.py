@@ -28,7 +28,9 @@ _HEADERS = {hdrs.CONTENT_TYPE: JSON, hdrs.SERVER: "railwright"}  # aiohttp's nam
 
 
 class HttpError(Exception):
-    """Raised to send an error response with a status and a reason for the caller. It is counted under `outcome`."""
+    """Raised to send an error response with a status and a reason for the caller. The response is counted under
+    `outcome`.
+    """
 
     def __init__(self, status: int, reason: str, outcome: str = "", **headers: str) -> None:
         super().__init__(reason)

@@ -42,8 +42,8 @@ class Metrics:
             Gauge, "build_info", "Always 1; the labels identify the running version.", ["version", "server"]
         )
         text = (
-            "AdmissionReviews, or requests of schedulers, answered. The outcome of one that no handler got is its HTTP "
-            "status; the path is empty for an unknown one."
+            "Answered AdmissionReviews or scheduler requests. If no handler got the request, the outcome is its HTTP "
+            "status. An unknown path is empty."
         )
         self.requests = self._add(Counter, "requests", text, ["path", "outcome"])
         self.get_requests = functools.cache(self.requests.labels)  # each request asks, and `labels` takes 1 us

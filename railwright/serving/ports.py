@@ -109,8 +109,8 @@ def _bind(at: settings.Address) -> socket.socket:
 async def _accept(bound: socket.socket, runner: web.AppRunner, certificate: tls.Certificate | None) -> None:
     """Accept connections until cancelled, then end when all TLS handshakes have ended.
 
-    One address gets at most as many connections as are free for others, so at most half of all; two get a third each.
-    API servers may share one address. Connections in a TLS handshake count toward the limit.
+    One client address gets at most as many connections as are still free, so at most half of all; two addresses get a
+    third each. API servers may share one address. Connections in a TLS handshake count toward the limit.
     """
     loop, rules = asyncio.get_running_loop(), runner.app[application.RULES]
     async with asyncio.TaskGroup() as handshakes:

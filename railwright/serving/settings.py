@@ -68,7 +68,7 @@ def parse(server: ServerName, argv: Sequence[str] | None = None) -> Settings:
 
 
 def build_parser(server: ServerName) -> argparse.ArgumentParser:
-    """Return the parser of a server's command line. It opens no file."""
+    """Return the parser of a server's command line. Parsing opens no file."""
     is_extender = server == "extender"
     parser = argparse.ArgumentParser(
         prog=f"railwright {server}",

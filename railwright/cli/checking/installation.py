@@ -77,8 +77,8 @@ def check_replicas(snapshot: Snapshot, server: str) -> Assessment:
     drained. Without the extender pods are still injected, but the scheduler alone places them.
 
     Also warns if a server has heard nothing of a kind for five minutes, because it lacks a permission or cannot reach
-    the API server: it decides by objects that may have changed meanwhile. This is read from its metrics, through the
-    API server's proxy, if you may get `pods/proxy` in railwright's namespace.
+    the API server: the server decides by objects that may have changed meanwhile. Its metrics are read through the API
+    server's proxy, if you may get `pods/proxy` in railwright's namespace.
     """
     deployment = get_deployment(snapshot, server)
     desired = get_path(deployment, "spec", "replicas")

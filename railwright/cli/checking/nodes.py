@@ -89,7 +89,7 @@ def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 
 
 def _find_shortcomings(snapshot: Snapshot, fabric: model.Fabric) -> Mapping[str, reasons.Reason]:
-    """Return what the fabric needs and the cluster lacks by code, as the webhook warns of it. One of each code."""
+    """Return a reason by code for what the fabric needs and the cluster lacks, as in the webhook's warnings."""
     reasons_found = shortcomings.find_in_fabric(fabric, snapshot.accelerators, snapshot.facts)
     return {reason.code: reason for reason in reasons_found}
 
@@ -156,8 +156,8 @@ def check_rail_dead(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     Warns about nodes that have devices of a pool (`capacity`) but none allocatable. The link is down, or the device
     plugin reports them unhealthy. Devices of slices count, too: a taint `NoSchedule` or `NoExecute` takes them out.
 
-    Also warns about names in the annotation `railwright.io/broken-rails` of nodes that no fabric has. They are ignored,
-    so that pods still get the rail that was meant.
+    Also warns about names in the annotation `railwright.io/broken-rails` of nodes that no fabric has. Such names are
+    ignored, so that pods still get the rail that was meant.
     """
     dead = [
         f"{node.name}: {name} 0 of {capacity // resources.UNIT}"

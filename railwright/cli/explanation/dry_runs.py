@@ -123,7 +123,7 @@ async def _is_silent(client: clients.Client, template: templates.Template, pod: 
 
 
 def _find_unenforced(warnings: Sequence[reason.Reason]) -> str:
-    """Return the outcome of mode warn by its warnings, "" without one of them."""
+    """Return the outcome of mode warn from its warnings; "" if no warning is from mode warn."""
     codes = {warning.code for warning in warnings}
     return next((outcome for code, outcome in _UNENFORCED_OUTCOMES.items() if code in codes), "")
 

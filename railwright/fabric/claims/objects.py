@@ -24,7 +24,7 @@ WITHDRAWN = frozenset(
 They are gone while a pod holds the device, because its interface is in the pod then.
 """
 MAX_DEVICES = 32
-"""Devices of a claim (resource.k8s.io/v1, AllocationResultsMaxSize). The API server does not check the sum."""
+"""Most devices of a claim (resource.k8s.io/v1, AllocationResultsMaxSize). The API server does not check their sum."""
 IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Each DeviceClass can be requested as an extended resource with this prefix and its name (KEP-5004)."""
 

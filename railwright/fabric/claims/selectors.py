@@ -74,7 +74,7 @@ def _read_term(text: str) -> Term | None:
 def select_values(attribute: str, values: Iterable[str | int]) -> str:
     """Return the expression that is true for devices whose attribute (domain/name) has one of the values.
 
-    It tests the attribute with has(): attributes are optional, and reading one that a device lacks is an error that
+    The expression tests the attribute with has(), because reading an attribute that a device lacks is an error that
     keeps kube-scheduler from scheduling the pod.
     """
     domain, _, name = attribute.rpartition("/")

@@ -1,8 +1,8 @@
 """Writes Kueue's topology annotations, `kueue.x-k8s.io/podset-...`, into the pod templates of a job (Kueue 0.19).
 
 Kueue chooses the domains before pods exist. Its webhook rejects a job whose annotations contradict each other
-(pkg/controller/jobframework/tas_validation.go), so nothing is written where it would. It never admits a job that asks
-for a level which the Topology of its queue lacks; `railwright check` finds that.
+(pkg/controller/jobframework/tas_validation.go), so such annotations are not written. Kueue never admits a job that asks
+for a level which the Topology of its queue lacks; `railwright check` finds such jobs.
 """
 
 from railwright.fabric.gang_topology import requests

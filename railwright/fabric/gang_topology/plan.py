@@ -98,7 +98,7 @@ def _write(scheduler: str, request: requests.TopologyRequest) -> requests.Schedu
 
 
 def _describe(scheduler: str, request: requests.TopologyRequest, writing: requests.SchedulerFields) -> reason.Reason:
-    """Return the reason for the written fields. It says if nothing keeps the segments together."""
+    """Return the reason for the written fields. The reason says if nothing keeps the segments together."""
     fields = [".".join(frameworks.split_pointer(field)) for field in writing.fields]
     keys = sorted({key for annotations in writing.annotations.values() for key in annotations})
     is_divided = request.is_required and request.segment > 1 and request.closest != writing.level

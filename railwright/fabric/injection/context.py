@@ -110,8 +110,8 @@ def build(
 def find_role(pod: views.Pod, *, accelerated: bool, is_for_cpus: bool = False) -> Role:
     """Return the role of a pod. `accelerated`: an app container requests an accelerator.
 
-    A pod gets rails if it is accelerated, or an annotation asks for them. A launcher may be a rank itself. In a fabric
-    `is_for_cpus`, each pod gets them unless a framework labels it as a launcher or a head.
+    A pod gets rails if it is accelerated, or an annotation asks for them. A launcher may be a rank itself. With
+    `is_for_cpus`, each pod gets rails unless a framework labels the pod as a launcher or a head.
     """
     name = workload_roles.find_role(pod)
     if not name and not accelerated and workload_roles.has_launcher_name(pod):
@@ -134,7 +134,7 @@ def compile_selections(document: policies.PolicyDocument) -> Mapping[str, RailSe
 
 
 def _build_selection(rails: Collection[compiled.ResolvedRail], fabric: policies.Fabric) -> RailSelection:
-    """Return the selection of these rails of a fabric, in its order."""
+    """Return the selection of these rails, in the order of the fabric."""
     resources = [rail.resource for rail in rails if rail.resource is not None]
     requested = Counter([rail.resource for rail in rails if rail.resource is not None and rail.claim is None])
     return RailSelection(
@@ -224,7 +224,7 @@ def _count_gpus_of_node(
 def _count_proportional(pod: views.Pod, gpus: int, rails: int, document: policies.PolicyDocument) -> int:
     """Return ceil(GPUs x rails / GPUs of a node), at least one.
 
-    A pod gets the first rails of the fabric, so that all pods of a gang have the same. It gets all rails if its GPUs
+    A pod gets the first rails of the fabric, so that all pods of a gang have the same. A pod gets all rails if its GPUs
     come from its author's claims, because their number is unknown.
     """
     if accelerators.has_uncounted(pod, document.accelerators):
@@ -237,7 +237,7 @@ def _count_proportional(pod: views.Pod, gpus: int, rails: int, document: policie
 
 
 def read_options(pod: views.Pod, skippable: Sequence[str]) -> UserOptions:
-    """Return the options of a pod. `skippable` are the words of annotation `skip`. Raises RefusedError for others."""
+    """Return the options of a pod. Raises RefusedError for words of `skip` that are not `skippable`."""
     annotations = pod.metadata.annotations
     segment = annotations.get(names.SEGMENT)
     if segment is not None and intent.read_segment(segment) is None:

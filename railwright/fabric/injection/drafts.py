@@ -42,7 +42,7 @@ class AppliedPod(views.Pod, frozen=True):
 
     @property
     def attached(self) -> tuple[network_selection.Selection, ...]:
-        """Return the networks that Multus attaches. It ignores pods on the host network."""
+        """Return the networks that Multus attaches. Multus ignores pods on the host network."""
         return () if self.spec.host_network else self.networks
 
     def runs_as_root(self, index: int) -> bool:

@@ -1,8 +1,9 @@
 """Adds the init container that finds the rails of a pod and checks them (`railwright preflight`).
 
-It has the rails, mounts and values of the first target container after all other changes. It costs the pod
-nothing: Kubernetes counts the larger of init containers and app containers, and kubelet reuses the devices of an init
-container. It does not change the pod's QoS class, and it is allowed at every pod-security level that allows the pod.
+The init container has the rails, mounts and values of the first target container after all other changes. It costs the
+pod nothing: Kubernetes counts the larger of init containers and app containers, and kubelet reuses the devices of an
+init container. It does not change the pod's QoS class, and it is allowed at every pod-security level that allows the
+pod.
 """
 
 import itertools
@@ -37,7 +38,7 @@ _NOT_ON_PLUGIN = reason.Reason(
 def add_preflight(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Add the init container, or move it before those that other webhooks have added. Raises RefusedError.
 
-    It comes first: a container before it that reads its files would wait forever.
+    The init container comes first: a container before it that reads its files would wait forever.
     """
     pod = draft.pod
     if "preflight" in ctx.options.skip:

@@ -126,7 +126,7 @@ def explain_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) ->
 
 
 def _find_likely_rank(draft: drafts.Draft, ctx: context.InjectionContext) -> tuple[str, str] | None:
-    """Return the container with the largest request of an unknown device, and the device. It is probably a rank."""
+    """Return the container with the largest request of an unknown device, which is probably a rank, and the device."""
     rails = {rail.resource for fabric in ctx.document.fabrics.values() for rail in fabric.rails}
     pools = {pool for pool in (ctx.known.networks or {}).values() if pool}
     known_resources = {*rails, *pools, names.MANAGED_RESOURCE}

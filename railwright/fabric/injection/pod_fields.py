@@ -115,7 +115,7 @@ def _explain_without_effect(cause: str, fix: str) -> reasons.Reason:
 
 
 def _drops(pod: drafts.AppliedPod, index: int, capability: str) -> bool:
-    """True if a container drops the capability by name. This is its author's decision."""
+    """True if a container drops the capability by name, which is its author's decision."""
     dropped = _get_capabilities(pod, index).drop
     return dropped is not None and not {capability, f"CAP_{capability}"}.isdisjoint(dropped)
 

@@ -1,6 +1,6 @@
 """Lists the variables of a fabric's ranks: literals of the policy and derived values, and what can carry them.
 
-They follow from the policy and few properties of a pod, so they are listed once for each version of the policy.
+The variables follow from the policy and few properties of a pod, so they are listed once for each policy version.
 Literals take precedence over derived values (docs/interface.md 2.3).
 """
 

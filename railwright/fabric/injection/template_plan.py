@@ -116,7 +116,7 @@ def build_pod(template: templates.Template) -> views.Pod:
 def _belongs_to_template(change: drafts.Change) -> bool:
     """True for devices, claims and mounts, which quotas and schedulers count.
 
-    They precede other changes of the same lists and maps, so their operations create the parents that they need.
+    Such changes precede others of the same lists and maps, so their operations create the parents that they need.
     """
     entry = change.entry
     return entry in {claim_requests.ENTRY, "devices"} or entry.startswith(("resources.", "mounts."))

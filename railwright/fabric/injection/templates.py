@@ -219,7 +219,7 @@ def _read_name(member: msgspec.Raw, state: _WalkState) -> str:
 def _is_same(raw: bytes, old: bytes | None) -> bool:
     """True if two templates are equal, ignoring the order of keys.
 
-    A template with invalid JSON in a part that railwright does not read counts as different. It is not rejected.
+    A template with invalid JSON in a part that railwright does not read counts as different, and is not rejected.
     """
     if old is None or raw == old:
         return raw == old

@@ -13,7 +13,7 @@ from railwright.fabric.reasons import reason
 
 
 def list_warnings(document: model.PolicyDocument) -> tuple[reason.Reason, ...]:
-    """Return a warning for each finding about a value of the policy. It names the key."""
+    """Return a warning, with the key, for each finding about a value of the policy."""
     findings: list[rule_types.Finding] = []
     for index, shape in enumerate(document.node_shapes):
         devices = {f"nodeShapes[{index}].devices.{rail}": device for rail, device in shape.devices.items()}

@@ -171,7 +171,7 @@ _parse_cached = functools.lru_cache(maxsize=512)(_parse)
 def _find_missing(theirs: Sequence[Selection], ours: tuple[Selection, ...]) -> tuple[Selection, ...]:
     """Return the entries of `ours` without a partner in `theirs`.
 
-    A partner has the same network. Those with the same interface as well are paired first.
+    A partner has the same network. Entries that also have the same interface are paired first.
     """
     if not theirs:
         return ours

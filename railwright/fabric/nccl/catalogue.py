@@ -1,7 +1,7 @@
 """Catalogue of the NCCL_* variables, as typed rows with look-ups.
 
-The rows are in `variables.json` in this folder. They cover NVIDIA/nccl 2.30.7, its 62 release tags and later binaries,
-and names that only plugins, frameworks or other programs read. Rules about values in a workload are in `fabric/lint`.
+The rows, in `variables.json` in this folder, cover NVIDIA/nccl 2.30.7, its 62 release tags and later binaries, and
+names that only plugins, frameworks or other programs read. Rules about values in a workload are in `fabric/lint`.
 """
 
 import difflib

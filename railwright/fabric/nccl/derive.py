@@ -24,9 +24,9 @@ class Variable(msgspec.Struct, frozen=True):
 class Case(msgspec.Struct, frozen=True):
     """Input of the derivation for a rank.
 
-    `devices` are the names of the rails' RDMA devices. It is None if the policy does not name them or they differ
-    between nodes. `is_foreign`: the rank's network namespace is not the one that the policy describes. That is the
-    pod's own, or the node's if the fabric sets hostNetwork. `has_interface`: the pod has the primary interface.
+    `devices` are the names of the rails' RDMA devices; None if the policy does not name them or they differ between
+    nodes. `is_foreign`: the rank's network namespace is not the one that the policy describes: the pod's own, or the
+    node's if the fabric sets hostNetwork. `has_interface`: the pod has the primary interface.
     """
 
     fabric: Fabric

@@ -3,7 +3,7 @@
 A rank started by torchrun loads none of these libraries. A library's variables are therefore derived only if the pod or
 the policy already sets one of them; those of NVSHMEM also with PyTorch's TORCH_SYMMMEM. UCX_TLS is never derived from
 the policy for a rank: it would force UCX to TCP also where it carries the rank's data. UCX_NET_DEVICES is derived for
-NIXL, which moves the KV cache of an inference server over UCX. Of other ranks it is not known whether UCX carries data.
+NIXL, which moves the KV cache of an inference server over UCX. Whether UCX carries data of other ranks is not known.
 Claims name the devices (injection/environment.py).
 """
 

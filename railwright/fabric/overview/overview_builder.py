@@ -1,7 +1,7 @@
 """Builds the overview of one cluster and keeps it current.
 
-It runs in slices, so that it does not delay a server's requests, and only when something has changed. It reads the
-cluster state, and needs no clock.
+The builder runs only when something has changed, in slices that do not delay a server's requests. It reads the cluster
+state, and needs no clock.
 """
 
 from collections.abc import Callable, Iterator, Sequence

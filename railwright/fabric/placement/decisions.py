@@ -57,8 +57,8 @@ class Decision(msgspec.Struct, frozen=True):
     def score(self, names: Sequence[str]) -> dict[str, float]:
         """Return the score of each of these candidate nodes, with the locality of its leaf.
 
-        It is 0 for nodes with a broken rail and for nodes that the cache does not contain. A score is computed once for
-        each tier of leaves and class of nodes. The cluster state must not have changed since the decision.
+        The score is 0 for nodes with a broken rail and for nodes that the cache does not contain. A score is computed
+        once for each tier of leaves and class of nodes. The cluster state must not have changed since the decision.
         """
         nodes_by_leaf = self.view.index.nodes_by_leaf
         tiers = {} if self.fills_used_nodes else rank_leaves(nodes_by_leaf, self)
@@ -79,8 +79,8 @@ class Decision(msgspec.Struct, frozen=True):
     def list_in_domain(self, nodes: Sequence[str], last: topology.Domain) -> Sequence[str]:
         """Return the nodes that are in one NVLink domain; all nodes if no domain is known.
 
-        It is the pod's target leaf, otherwise a planned leaf, otherwise the domain with the most nodes. `last` is
-        chosen only if there is no other.
+        The domain is the pod's target leaf, otherwise a planned leaf, otherwise that with the most nodes. The domain
+        `last` is chosen only if there is no other.
         """
         leaves = self.view.index.leaf_by_node
         counts = Counter(leaf for leaf in map(leaves.get, nodes) if leaf)

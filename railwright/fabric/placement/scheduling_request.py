@@ -90,7 +90,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def has_claims_of_author(self) -> bool:
-        """True if the pod names claims that its author wrote. These may tolerate tainted devices."""
+        """True if the pod names claims that its author wrote, which may tolerate tainted devices."""
         claims = self.spec.resource_claims or ()
         return any(
             claim_templates.read_accelerators(claim.resource_claim_template_name or "") is None for claim in claims
@@ -109,7 +109,9 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     # --- what nodes are evaluated for ---------------------------------------------------------------------------
 
     def build_kind(self, requests: resources.FrozenAmounts, *, is_single_pod: bool) -> "SchedulingRequest":
-        """Return the request, without nodes, of pods with these requests in the gang. One stands for all equal ones."""
+        """Return the request, without nodes, of pods with these requests in the gang. Equal pods share one such
+        request.
+        """
         needs = self.needs if requests == self.requests else intent.find_requested(requests, self.fabric.rails)
         return msgspec.structs.replace(self, requests=requests, needs=needs, nodes=(), is_single_pod=is_single_pod)
 

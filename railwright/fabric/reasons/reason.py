@@ -1,6 +1,7 @@
 """Defines a reason: a code of `codes`, a message, and the fix.
 
-A reason is made where it is found, with its text. It is hashable and comparable, so that equal ones can be counted.
+A reason is made where it is found, with its text. Reasons are hashable and comparable, so that equal ones can be
+counted.
 """
 
 from collections.abc import Iterable

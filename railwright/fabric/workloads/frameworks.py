@@ -114,8 +114,8 @@ def build_no_metadata(_: TemplateContext) -> ControllerMetadata:
 class TemplatePath(msgspec.Struct, frozen=True):
     """The path from the object to its templates, and the field with the names of list entries.
 
-    `pod_spec` is the path of the pod's spec in a template whose own fields are the pod's labels and annotations. It is
-    () for the usual template, with `metadata` and `spec`.
+    `pod_spec` is the path of the pod's spec in a template whose own fields are the pod's labels and annotations.
+    `pod_spec` is () for the usual template, with `metadata` and `spec`.
     """
 
     path: tuple[str, ...]

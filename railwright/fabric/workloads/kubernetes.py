@@ -1,6 +1,6 @@
 """Kubernetes' own controllers: Job and CronJob, the apps API, and the ReplicationController.
 
-Jobs label their pods. The others know no gangs: the owner is the gang.
+Jobs label their pods. The other controllers know no gangs: the owner is the gang.
 """
 
 from collections.abc import Iterator, Sequence

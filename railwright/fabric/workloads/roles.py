@@ -50,8 +50,8 @@ def has_late_launcher(pod: views.Pod) -> bool:
 def is_started_by_ssh(pod: views.Pod) -> bool:
     """True if ssh starts the ranks, so that they do not inherit the container's environment.
 
-    Such pods are workers of mpi-operator v2beta1 by their labels. Others have the Secret of mpi-operator, of Kubeflow
-    Trainer or of Volcano's ssh and mpi plugins mounted, or any Secret at root's ~/.ssh.
+    Such pods are workers of mpi-operator v2beta1 by their labels. Other such pods have the Secret of mpi-operator, of
+    Kubeflow Trainer or of Volcano's ssh and mpi plugins mounted, or any Secret at root's ~/.ssh.
     """
     labels = pod.metadata.labels
     for worker in _SSH_WORKERS:

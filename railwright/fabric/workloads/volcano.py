@@ -60,7 +60,7 @@ def _build_metadata(context: frameworks.TemplateContext) -> frameworks.Controlle
 
 
 def _list_volumes(spec: Spec) -> Sequence[frameworks.ControllerVolume]:
-    """Return the volumes of a Job, which get random names: job_controller_util.go, createJobPod."""
+    """Return the volumes of a Job, to which the controller gives random names: job_controller_util.go, createJobPod."""
     entries = spec.volumes if isinstance(spec.volumes, list) else []
     paths = [frameworks.get_mapping(entry).get("mountPath") for entry in entries]
     return [frameworks.ControllerVolume(f"volume-{i}", path) for i, path in enumerate(paths) if isinstance(path, str)]

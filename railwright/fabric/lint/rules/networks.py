@@ -134,7 +134,7 @@ IMAGE_WITH_PLUGIN = "coreweave/nccl-tests"  # images whose environment names a n
 def check_plugin_of_image(ranks: RankContext) -> Iterator[Violation]:
     """The image chooses NCCL's network plugin.
 
-    Images may set NCCL_NET_PLUGIN in their own environment, which neither lint nor a webhook sees. Those of
+    Images may set NCCL_NET_PLUGIN in their own environment, which neither lint nor a webhook sees. Images of
     coreweave/nccl-tests have HPC-X's plugin for Spectrum-X in first place since September 2026, so the variable has to
     be set where the vendor's manifests set it to none.
 

@@ -73,7 +73,7 @@ class LeafCost(NamedTuple):
 
     @property
     def domains(self) -> tuple[int, int, int]:
-        """Return (leaves, spines, distance): the cost without slot counts. It is comparable for different rails."""
+        """Return (leaves, spines, distance): the cost without slot counts, which is comparable for different rails."""
         return self.leaves, self.spines, self.distance
 
 

@@ -85,7 +85,9 @@ class GangCapacity(msgspec.Struct, frozen=True):
         return slots_by_leaf if self.segment == 1 else self.limit_to_segments(slots_by_leaf)
 
     def limit_to_segments(self, slots_by_leaf: Mapping[topology.Domain, int]) -> dict[topology.Domain, int]:
-        """Return the slots that whole segments can use, including placed peers'. One leaf also holds the remainder."""
+        """Return the slots that whole segments can use, including placed peers'. One leaf also holds the last, shorter
+        segment.
+        """
         if self.segment == 1:
             return dict(slots_by_leaf)
         usable = {leaf: self._count_segment_slots(leaf, slots) for leaf, slots in slots_by_leaf.items() if leaf}

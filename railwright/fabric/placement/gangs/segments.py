@@ -161,8 +161,8 @@ def number_pods(
 ) -> tuple[Mapping[str, int], bool]:
     """Return the number of each pod in its gang, and True if pods that do not exist yet cannot change it.
 
-    The index of a framework numbers all pods, or the workers after their leaders. It may exceed `total` if an elastic
-    gang has more pods than it declares, or if pods have ended.
+    The index of a framework numbers all pods, or the workers after their leaders. The index may exceed `total` if an
+    elastic gang has more pods than it declares, or if pods have ended.
     """
     indexes = {uid: rank.index for uid, rank in ranks.items()}
     numbers = {*indexes.values()}

@@ -1,7 +1,7 @@
 """Checks whether a node that the scheduler did not offer could run a pod.
 
 Implements the checks of kube-scheduler that need only node and pod: readiness, cordon, taints, nodeSelector and
-required node affinity. It applies only to nodes that were not offered, to decide whether they count as capacity for a
+required node affinity. Only nodes that were not offered are checked, to decide whether they count as capacity for a
 gang.
 """
 

@@ -305,7 +305,7 @@ class NodeIndex:
         )
 
     def _sum_peer_usage(self, device: str, peer_requests: Sequence[resources.Amounts]) -> int:
-        """Return how much of a device peers use. Those with accelerators also use rails without requesting them."""
+        """Return how much of a device peers use. Peers with accelerators also use rails without requesting them."""
         unrequested, accelerators = self.kind.unrequested.get(device, 0), self.kind.accelerators
         return sum(requests.get(device, 0) for requests in peer_requests) or sum(
             unrequested for requests in peer_requests if any(requests.get(name, 0) > 0 for name in accelerators)
@@ -385,8 +385,8 @@ def build_view(
 def _find_emptied(view: RequestView, cluster: cluster_state.ClusterState) -> Overrides:
     """Return the classes of candidate nodes with too few free resources, as if their bound pods were gone.
 
-    Volcano scores such nodes to choose pods to preempt, or because pods there terminate. It does not count devices of
-    ResourceSlices, so all of these may be in use.
+    Volcano scores such nodes to choose pods to preempt, or because pods there terminate. Volcano does not count devices
+    of ResourceSlices, so all of these may be in use.
     """
     emptied: Overrides = {}
     index, nodes = view.index, view.request.nodes
@@ -410,7 +410,7 @@ def _list_peer_requests(
 ) -> Mapping[str, list[resources.FrozenAmounts]]:
     """Return the requests of the peers on each node that needs an override for them.
 
-    A node without a free slot needs one only if its free devices do not show what the peers use.
+    A node without a free slot needs an override only if its free devices do not show what the peers use.
     """
     peer_requests: dict[str, list[resources.FrozenAmounts]] = {}
     for peer, known in zip(placed, index.find_classes([peer.node for peer in placed]), strict=True):

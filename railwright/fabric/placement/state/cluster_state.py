@@ -259,7 +259,8 @@ class ClusterState:
     def change_devices(self, change: Callable[[inventory.Inventory], inventory.Changes]) -> AbstractSet[str]:
         """Change slices, claims, templates, device classes or the policy's names.
 
-        Updates the nodes and pods that `change` returns, and the pods that name its claims. Returns the UIDs of these.
+        Updates the nodes and pods that `change` returns, and the pods that name its claims. Returns the UIDs of the
+        updated pods.
         """
         changes = change(self.devices)
         uids = set(changes.uids).union(*(self._pods.by_claim.get(key, _NO_NAMES) for key in changes.keys))

@@ -179,7 +179,7 @@ _ANNOTATIONS = (  # that placement reads
 
 
 class PodReducer:
-    """Reduces pods. Those with equal specs share one."""
+    """Reduces pods to the fields that placement reads. Pods with equal specs share one."""
 
     def __init__(self) -> None:
         self._specs = bounded_cache.BoundedCache[bytes, views.PodSpec](_MAX_SPECS)

@@ -72,7 +72,8 @@ def count_unobserved(
 ) -> resources.Amounts:
     """Return the part of an assumed pod's requests that the observed state does not count yet.
 
-    Its claims may be allocated before its binding is observed. They may also be observed after it was assumed.
+    Its claims may be allocated before its binding is observed. The claims may also be observed after the pod was
+    assumed.
     """
     names = cluster.list_claimable(node)
     if not names:
