@@ -43,7 +43,7 @@ class Secret(msgspec.Struct, frozen=True, rename="camel"):
         return pair if pair.certificate_pem and pair.key_pem else None
 
     def get_bundle(self) -> bytes:
-        """Return the CA bundle."""
+        """Return the CA bundle in ca.crt."""
         return (self.data or {}).get("ca.crt") or b""
 
 
@@ -62,7 +62,7 @@ class _Webhook(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Configuration(msgspec.Struct, frozen=True, rename="camel"):
-    """A webhook configuration."""
+    """A webhook configuration, with the fields that are read."""
 
     metadata: _Metadata
     webhooks: list[_Webhook] | None = None

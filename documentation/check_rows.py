@@ -16,7 +16,7 @@ _UNCOMPARED = frozenset({"matchPolicy", "sideEffects", "admissionReviewVersions"
 
 
 def format_rows() -> str:
-    """Return a section for each row."""
+    """Return a section of Markdown for each row of `check`."""
     return "\n\n".join(
         f"### {row.anchor}\n\n{f'**{row.name}.** {row.text}'.rstrip()}\n\nFix: {rows.fill_placeholders(row.fix)}"
         for row in list_rows()

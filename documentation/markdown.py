@@ -27,11 +27,11 @@ def fill(text: str, makers: Mapping[str, Maker]) -> str:
 
 
 def format_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table."""
+    """Return a table of Markdown."""
     lines = [f"| {' | '.join(row)} |" for row in (columns, *rows)]
     return "\n".join([lines[0], "|---" * len(columns) + "|", *lines[1:]])
 
 
 def escape(text: str) -> str:
-    """Return a text for a cell of a table."""
+    """Return a text with the characters escaped that would end the cell of a table."""
     return text.replace("|", "\\|")

@@ -52,7 +52,7 @@ def _format_row(name: str, command: options.Parser, summary: str) -> tuple[str, 
 
 
 def format_metrics() -> str:
-    """Return a table for each server, in Markdown."""
+    """Return a table of metrics for each server, in Markdown."""
     common = metrics.Metrics("").rows
     sections = {
         "Both servers": common,

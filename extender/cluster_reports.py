@@ -22,7 +22,7 @@ _BATCH_NODES = 100  # nodes counted before yielding to the event loop (~0.5 ms w
 
 
 class DeviceState(enum.StrEnum):
-    """The state of a device."""
+    """The state of a device, the label `state` of its metric."""
 
     FREE = "free"
     BUSY = "busy"  # requested by a bound pod, or held by a claim
@@ -68,7 +68,7 @@ def name_pools(fabric: model.Fabric) -> Mapping[str, str]:
 
 
 class RailGauges:
-    """Counts the devices of rails."""
+    """Counts the devices of rails for the gauge of the metrics."""
 
     def __init__(
         self, state: states.State, counters: metrics.ExtenderMetrics, policy: Callable[[], model.Policy | None]

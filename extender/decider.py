@@ -51,7 +51,7 @@ class Decider:
         return refusals
 
     def score(self, request: scheduling_request.SchedulingRequest) -> decisions.Decision:
-        """Score the candidate nodes."""
+        """Return the score of each candidate node of a request."""
         decision = self.engine.score(request, self.memory)
         self.memory = decision.memory
         return decision

@@ -54,7 +54,7 @@ class FilterResult(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class HostPriority(msgspec.Struct, frozen=True, rename="pascal", gc=False):
-    """One node's score."""
+    """The score of one node, as prioritize returns it."""
 
     host: str
     score: int
@@ -130,7 +130,7 @@ class KubeScheduler:
         self._narrowed: bounded_cache.BoundedCache[str, topology.Domain] = bounded_cache.BoundedCache(_MAX_NARROWED)
 
     def filter(self, body: bytes) -> bytes:
-        """POST /scheduler/filter."""
+        """Answer POST /scheduler/filter: the remaining nodes, and the refused ones with reasons."""
         self._planned = None
         arguments = read_arguments(body)
         request = self._build_request(arguments)
@@ -149,7 +149,7 @@ class KubeScheduler:
         return encode_filter_result(nodes, refusals)
 
     def prioritize(self, body: bytes) -> bytes:
-        """POST /scheduler/prioritize."""
+        """Answer POST /scheduler/prioritize: the score of each node."""
         arguments = read_arguments(body)
         nodes, planned = arguments.nodes, self._planned
         self._planned = None

@@ -46,7 +46,7 @@ class Pods:
         self._assumed = state.assumed
 
     def replace(self, objects: Sequence[views.Pod]) -> None:
-        """Replace all objects."""
+        """Replace all pods."""
         before = set(self._cluster.pods)
         self._cluster.replace_pods(objects)
         for assumed_pod in list(self._assumed):
@@ -109,7 +109,7 @@ def list_watches(state: State) -> list[reflector.WatchSpec]:
 
 
 def _list_device_watches(state: State) -> list[reflector.WatchSpec]:
-    """Return the kinds of Dynamic Resource Allocation."""
+    """Return the watches for Dynamic Resource Allocation."""
     known, watch = state.cluster.devices, reflector.WatchSpec
 
     def build_sink(sink: inventory.Sink[Any]) -> sinks.Functions[Any]:

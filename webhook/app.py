@@ -45,7 +45,7 @@ class Webhook:
         self._cache = response_cache.ResponseCache()
 
     def build_application(self) -> web.Application:
-        """Return the application."""
+        """Return the web application with all paths of the webhook."""
         rules = application.Rules(max_body=_MAX_BODY, counters=self._counters, malformed=(reviews.MalformedError,))
         routes = [
             web.post("/mutate/pods", self.mutate_pods),

@@ -35,7 +35,7 @@ class SupportCheck:
         self._error = ""  # of the last question
 
     async def read(self) -> None:
-        """Check once. Repeated equal errors are logged once."""
+        """Check once, and log repeated equal errors once."""
         try:
             async with asyncio.timeout(_SECONDS):
                 is_kept = await _stores_file_keys(self._client)

@@ -38,7 +38,7 @@ class PolicyEvents:
     """Posts the errors of an invalid policy, and one Event when it is valid again."""
 
     def __init__(self, poster: events.Events, store: policies.PolicyStore) -> None:
-        """Subscribe to the store."""
+        """Report each policy that the store reads."""
         self._poster = poster
         self._is_invalid = False
         store.subscribe(self._report)

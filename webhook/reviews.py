@@ -103,7 +103,7 @@ R = TypeVar("R", bound=Request[Any] | EncodedRequest)
 
 
 class Review(msgspec.Struct, Generic[R], frozen=True, rename="camel"):
-    """An AdmissionReview."""
+    """An AdmissionReview, as the API server sends it."""
 
     api_version: str = ""
     kind: str = ""
@@ -168,7 +168,7 @@ def build_answer(  # noqa: PLR0913 - what metrics and Events report, by name
 
 
 def allow(request: Request[Any] | EncodedRequest, warnings: Sequence[reasons.Reason] = ()) -> Answer:
-    """Return the answer that changes nothing."""
+    """Return an answer that admits the object unchanged."""
     return build_answer(request, Response(warnings=warnings))
 
 

@@ -112,7 +112,7 @@ class ClaimTemplates:
         self.on_change: Callable[[], None] = lambda: None
 
     def replace(self, objects_listed: Sequence[objects.ResourceClaimTemplate]) -> None:
-        """Replace all templates."""
+        """Replace all claim templates."""
         self.own, self.classes = set(), {}
         self.version += 1
         for template in objects_listed:
@@ -152,7 +152,7 @@ class WaitingPods:
         self.on_change: Callable[[], None] = lambda: None
 
     def replace(self, objects_listed: Sequence[views.Pod]) -> None:
-        """Replace all pods."""
+        """Replace all waiting pods."""
         self.by_template.clear()
         self._templates_by_pod.clear()
         for pod in objects_listed:
@@ -160,7 +160,7 @@ class WaitingPods:
         self.on_change()
 
     def upsert(self, obj: views.Pod) -> None:
-        """Add or update a pod."""
+        """Add or update a pod; one that no longer waits is removed."""
         self.remove(obj)
         templates = list_templates(obj)
         if templates and not obj.spec.node_name and not obj.status.has_ended:
@@ -179,7 +179,7 @@ class WaitingPods:
 
 
 def list_templates(pod: views.Pod) -> Sequence[Key]:
-    """Return the templates of railwright that a pod names."""
+    """Return the keys of the templates of railwright that a pod names."""
     return [(pod.metadata.namespace, claim.template) for claim in claim_templates.list_claims(pod)]
 
 

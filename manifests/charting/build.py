@@ -143,7 +143,7 @@ def list_stale(files: dict[pathlib.Path, str]) -> list[pathlib.Path]:
 
 
 def write(files: dict[pathlib.Path, str]) -> None:
-    """Write the files."""
+    """Write each text to its path."""
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

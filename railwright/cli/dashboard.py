@@ -51,7 +51,7 @@ def _parse_address(text: str) -> settings.Address:
 
 
 async def _report(origin: sources.Sources) -> None:
-    """Print when the cluster becomes unreadable and readable again."""
+    """Print each change: the cluster can no longer be read, or can be read again."""
     reported = ""
     while True:
         if (outage := origin.find_outage()) != reported:

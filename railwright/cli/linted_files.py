@@ -52,7 +52,7 @@ class Report:
 
     @property
     def located(self) -> list[Located]:
-        """The findings by file and line."""
+        """The findings, sorted by file and line."""
         return sorted(self._located, key=lambda item: (item.file, item.line or 0))
 
     def add(self, file: str, line: int | None, finding: rule_types.Finding, title: str = "") -> None:
@@ -67,7 +67,7 @@ _TEMPLATE = "ResourceClaimTemplate"
 
 
 class Object(msgspec.Struct, frozen=True):
-    """An object of a manifest."""
+    """An object of a manifest, with its pods and warnings."""
 
     path: Path  # in the document
     tree: dict[str, Any]
@@ -81,7 +81,7 @@ class Object(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """Kind, namespace and name."""
+        """Kind, namespace and name, for messages."""
         return pod_templates.format_title(self.tree)
 
 
@@ -230,7 +230,7 @@ def _check_repeated(manifest: Manifest, report: Report) -> None:
 
 
 class _InjectedTemplate(msgspec.Struct, frozen=True):
-    """A template after injection by a policy."""
+    """A pod template, and what the policy would inject into its pods."""
 
     template: workloads.Template
     pod: views.Pod  # after injection

@@ -31,7 +31,7 @@ class WrongTypeError(ValueError):
 
 
 class Template(msgspec.Struct, frozen=True):
-    """One pod template of an object."""
+    """One pod template of an object, with its path in the document."""
 
     part: str  # "task master", "Worker"; "" if the object has one template
     path: Path  # of the template in the document
@@ -39,7 +39,7 @@ class Template(msgspec.Struct, frozen=True):
     pod: views.Pod
 
     def container(self, index: int) -> Path:
-        """Return the path of a container."""
+        """Return the path of a container in the document."""
         return self.path if self.containers is None else (*self.containers, index)
 
 

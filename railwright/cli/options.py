@@ -129,7 +129,7 @@ def add_namespace(parser: Parser, text: str, default: str = "") -> None:
 
 
 def add_policy(parser: Parser) -> None:
-    """Add --policy."""
+    """Add --policy, with its help text."""
     parser.add_value("--policy FILE", "Policy or its ConfigMap, from a file (default: the policy of the cluster).")
 
 
@@ -157,7 +157,7 @@ def add_files(parser: Parser, text: str) -> None:
 
 
 def add_filenames(parser: Parser) -> None:
-    """Add -f and -R."""
+    """Add -f and -R, which name files and folders."""
     parser.add_value("-f, --filename FILE", "The same as FILE; repeatable.", action="append", default=[])
     parser.add_flag("-R, --recursive", "Search the folders in a folder too.")
 

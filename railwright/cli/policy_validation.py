@@ -18,7 +18,7 @@ from railwright.fabric.workloads import fabric_users, frameworks
 
 
 def print_schema(_: argparse.Namespace) -> int:
-    """Print the schema and return 0."""
+    """Print the JSON Schema of the policy and return 0."""
     formats.print_json(schema.build())
     return output.OK
 

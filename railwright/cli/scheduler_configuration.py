@@ -89,7 +89,7 @@ def format_kube_scheduler(resources: Sequence[str], extender: Extender) -> str:
 
 
 def format_volcano(resources: Sequence[str]) -> str:
-    """Return the configuration of vc-scheduler."""
+    """Return the text of volcano-scheduler.conf for vc-scheduler."""
     lines = (f"      - {resource}{_CLAIMED if resource == names.RAILS else ''}" for resource in resources)
     return _VOLCANO.format(url=f"https://{SERVER_NAME}:{_PORT}/volcano", resources="\n".join(lines))
 

@@ -103,7 +103,7 @@ class _Source(msgspec.Struct):
 
 
 def _verify_job(arguments: argparse.Namespace, kind: str, name: str) -> int:
-    """Report from the logs of the pods."""
+    """Report from the logs of a job's pods whether they used RDMA."""
     namespace = arguments.namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
     expected = report.Expected(arguments.rails)
 

@@ -50,7 +50,7 @@ decode_status = msgspec.json.Decoder(Status).decode
 
 
 class Client:
-    """A connection to one API server. `connect` makes it."""
+    """A client of one API server. `connect` makes it."""
 
     def __init__(
         self,

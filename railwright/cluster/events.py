@@ -66,7 +66,7 @@ class _Event(msgspec.Struct, frozen=True):
 
 
 class Events:
-    """Posts Events for one component."""
+    """Posts Events for one component, in the background."""
 
     def __init__(
         self,

@@ -122,7 +122,7 @@ class PolicyStore:
         self._callbacks: list[Callable[[PolicyStore], None]] = []
 
     def subscribe(self, callback: Callable[["PolicyStore"], None]) -> None:
-        """Call `callback` after every result."""
+        """Call `callback` after each change of the policy's source, valid or not."""
         self._callbacks.append(callback)
 
     def take(self, result: model.Policy | Rejected) -> None:

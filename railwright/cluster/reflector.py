@@ -121,7 +121,7 @@ class Reflector:
         return time.monotonic() - self._last_contact
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """List and watch the kind until cancelled."""
         while True:
             try:
                 if not self._version:
@@ -256,7 +256,7 @@ class Reflector:
     # --- watches --------------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Apply events until the stream ends."""
+        """Watch, and apply events to the sink until the stream ends."""
         query = self._build_query(
             watch="true",
             allowWatchBookmarks="true",

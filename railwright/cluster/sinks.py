@@ -24,7 +24,7 @@ class Sink(Protocol[T_contra]):
 
 
 class Functions(msgspec.Struct, Generic[T], frozen=True):
-    """A sink made of three functions."""
+    """A sink that calls three functions."""
 
     replace: Callable[[Sequence[T]], object]
     upsert: Callable[[T], object]

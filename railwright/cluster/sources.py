@@ -38,7 +38,7 @@ class WatchedFile:
         self._problem = ""
 
     async def run(self) -> None:
-        """Poll for changes until cancelled."""
+        """Check the file for changes until cancelled."""
         while True:
             self._poll()
             await asyncio.sleep(_INTERVAL)
@@ -108,7 +108,7 @@ _NEEDED = (resources.NODES.name, resources.WAITING_PODS.name, resources.POLICY.n
 
 
 class Sources:
-    """The running sources of one server."""
+    """The running sources of one server: its watches, or the files in their place."""
 
     def __init__(
         self, store: policies.PolicyStore, client: clients.Client | None, snapshot: WatchedFile | None = None
@@ -183,7 +183,7 @@ class Sources:
         }
 
     def watch(self, spec: reflectors.WatchSpec, count_failure: reflectors.CountFailure) -> None:
-        """Feed a sink from the API server."""
+        """Keep a sink equal to one kind of the API server."""
         self._specs.append(spec)
         self.tasks.append(functools.partial(self._watch, spec, count_failure))
 

@@ -37,7 +37,7 @@ class Event(msgspec.Struct):
 
 
 class Identity(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Identity of an object and of its version."""
+    """The name, uid and version of an object."""
 
     namespace: str = ""
     name: str = ""

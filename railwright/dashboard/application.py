@@ -26,7 +26,7 @@ _MAX_CPU_SHARE = 0.1  # of the time that refreshes take: the extender has schedu
 
 
 class Feed:
-    """The overview as JSON. Owned by one event loop."""
+    """Keeps the overview as JSON, and refreshes it. Owned by one event loop."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ async def explain(request: web.Request) -> web.Response:
 
 
 async def _check_permission(request: web.Request) -> None:
-    """Raise HttpError if the client may not read."""
+    """Raise HttpError if the guard denies the client."""
     denial = await request.app[_GUARD](request.headers.get(hdrs.AUTHORIZATION, ""), request.remote or "")
     if denial is not None:
         status, reason = denial

@@ -26,7 +26,7 @@ class FrozenAmounts(dict[str, int]):
 
 
 def freeze(written: Amounts) -> FrozenAmounts:
-    """Return the amounts as a key."""
+    """Return the amounts in a form that can be a key of a dictionary."""
     return written if isinstance(written, FrozenAmounts) else FrozenAmounts(written)
 
 

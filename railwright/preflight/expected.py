@@ -61,12 +61,12 @@ class Expected(NamedTuple):
 
     @property
     def rule(self) -> Rule:
-        """The requirements of the transport."""
+        """The requirements of the fabric's transport."""
         return RULES[self.transport]
 
     @property
     def stated_index(self) -> int | None:
-        """The GID index that the policy states."""
+        """The GID index that the policy states, None without one."""
         index = hosts.parse_number(self.variables.get(GID_INDEX)) if self.gid_index is None else self.gid_index
         return None if index is None or index < 0 else index
 

@@ -43,7 +43,7 @@ class ResolvedRail(NamedTuple):
 
     @property
     def gid(self) -> hosts.Gid | None:
-        """The GID to use."""
+        """The GID that the rail uses, None if none was found."""
         return self.usable_gids[0] if self.usable_gids else None
 
     @property

@@ -48,7 +48,7 @@ class Body(Protocol):
         """Return the number of bytes that are kept."""
 
     def extend(self, part: bytes, /) -> None:
-        """Add the next part."""
+        """Add the next part of the body."""
 
 
 class Rules(msgspec.Struct, kw_only=True):
@@ -86,7 +86,7 @@ def build(rules: Rules, routes: Iterable[web.RouteDef], *middlewares: typedefs.M
 
 
 def reply(body: bytes, *, outcome: str = "", status: int = 200, content_type: str = JSON) -> web.Response:
-    """Return a response of JSON, or of another type."""
+    """Return a response with this body, JSON by default."""
     response = web.Response(body=body, status=status, headers=_HEADERS)
     if content_type is not JSON:
         response.headers[hdrs.CONTENT_TYPE] = content_type

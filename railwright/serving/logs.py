@@ -29,7 +29,7 @@ class JsonFormatter(logging.Formatter):
     """Formats a record as one line of ASCII JSON: time, level, logger, message, then the fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        """Return the record as a line of JSON."""
         line: dict[str, Any] = {
             "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

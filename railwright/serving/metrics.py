@@ -96,7 +96,7 @@ class Metrics:
             self.cache_objects.labels(kind).set(objects)
 
     def format_exposition(self) -> bytes:
-        """Return the text of /metrics."""
+        """Return the text of /metrics, in Prometheus's format."""
         return exposition.generate_latest(self.registry)
 
 

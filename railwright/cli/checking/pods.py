@@ -238,7 +238,7 @@ _FINISHED = frozenset({"Complete", "Completed", "Failed", "Succeeded"})  # condi
 
 
 def _has_finished(body: bytes) -> bool:
-    """True for a job that has ended."""
+    """True for a job that has succeeded or failed."""
     conditions = get_list(msgspec.json.decode(body), "status", "conditions")
     return any(get_path(item, "type") in _FINISHED and get_path(item, "status") == "True" for item in conditions)
 

@@ -121,7 +121,7 @@ def run(groups: Groups, snapshot: snapshots.Snapshot) -> Iterator[Result]:
 
 
 def _assess(item: Row, snapshot: snapshots.Snapshot) -> Iterator[tuple[str, Assessment]]:
-    """Yield the subjects of a row with their assessments."""
+    """Yield each subject of a row with its assessment; "" is the subject of a row without any."""
     try:
         subjects = [(name, (value,)) for name, value in item.each(snapshot).items()] if item.each else [("", ())]
     except SkipError as error:

@@ -271,7 +271,7 @@ class Snapshot:
 
     @functools.cached_property
     def live_pods(self) -> Sequence[job_pods.Pod]:
-        """The pods that have not ended. Raises SkipError."""
+        """The pods that have not ended. Raises SkipError if they could not be read."""
         return [pod for pod in self.get_all("pods") if not pod.status.has_ended]
 
     @property

@@ -42,7 +42,7 @@ _WIDTH = 118  # columns of comments
 
 
 class Kind(enum.StrEnum):
-    """A kind of objects to read."""
+    """A kind of objects that `policy init` reads."""
 
     NODE = "Node"
     NETWORK = "NetworkAttachmentDefinition"
@@ -51,11 +51,11 @@ class Kind(enum.StrEnum):
 
 
 class Network(views.NetworkAttachmentDefinition, frozen=True):
-    """A NetworkAttachmentDefinition."""
+    """A NetworkAttachmentDefinition, with its CNI configuration."""
 
     @property
     def plugins(self) -> Sequence[str]:
-        """The types of its CNI plugins."""
+        """The types of the network's CNI plugins."""
         return _PLUGIN.findall((self.spec and self.spec.config) or "")
 
 

@@ -44,12 +44,12 @@ class Profile(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def text(self) -> str:
-        """The text of its policy."""
+        """The text of the profile's policy."""
         return (_FOLDER / self.name / "policy.yaml").read_text(encoding="utf-8")
 
     @functools.cached_property
     def policy(self) -> model.Policy:
-        """Its policy."""
+        """The profile's policy."""
         policy = policies.read(self.text)
         assert isinstance(policy, model.Policy)  # noqa: S101 - it ships with the profile
         return policy
@@ -75,7 +75,7 @@ def list_profiles() -> Sequence[Profile]:
 
 
 def find(name: str) -> Profile:
-    """Return the profile with this name."""
+    """Return the profile with this name; the name must exist."""
     return next(profile for profile in list_profiles() if profile.name == name)
 
 

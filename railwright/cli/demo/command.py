@@ -66,7 +66,7 @@ _NEXT = (
 
 
 def _format_card(cluster: scenario.Cluster, outcome: scenario.Outcome) -> Iterator[Line]:
-    """Yield the lines of the card."""
+    """Yield the lines of the card, the result on one screen."""
     resources = cluster.nodes[0]["status"]["allocatable"]
     record = json.loads(outcome.pods[0]["metadata"]["annotations"][names.INJECTION])
     rails = len(record["rails"])

@@ -36,7 +36,7 @@ Tree = dict[str, Any]
 
 
 class Cluster(NamedTuple):
-    """The fabric and the job."""
+    """The simulated fabric of the demo, and the job to place."""
 
     policy: model.Policy
     job: Tree
@@ -46,7 +46,7 @@ class Cluster(NamedTuple):
 
     @property
     def idle(self) -> Sequence[str]:
-        """Return the names of the other nodes."""
+        """Return the names of the nodes without pods of other jobs."""
         return [node["metadata"]["name"] for node in self.nodes if node["metadata"]["name"] not in self.busy]
 
 

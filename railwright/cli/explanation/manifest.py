@@ -118,7 +118,7 @@ _DIFFERENCES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def _print_preview(preview: previews.AdmissionPreview) -> None:
-    """Print the output for one template."""
+    """Print what admission does to the pods of one template."""
     template = preview.template
     part = f", {template.part}" if template.part else ""
     is_counted = template.pods is not None and template.requested is not None  # it is not a bare Pod

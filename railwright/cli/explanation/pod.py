@@ -47,7 +47,7 @@ class PodRecord(recorded.Injection, frozen=True, kw_only=True):
 
 
 def build_record(pod: job_pods.Pod) -> PodRecord:
-    """Return the facts that the pod's own object shows."""
+    """Return the facts about a pod that its own object shows."""
     node = pod.spec.node_name or ""
     unscheduled = [
         condition.message or ""

@@ -36,7 +36,7 @@ class PodKey(msgspec.Struct, frozen=True, gc=False):
 
 
 def identify_claims(pod: views.Pod) -> PodKey:
-    """Return the key of a pod's claims."""
+    """Return the key by which the claims of a pod are found."""
     namespace, claims, templates = pod.metadata.namespace, [], []
     for entry in pod.spec.resource_claims or ():
         if entry.resource_claim_name:
@@ -77,7 +77,7 @@ class ResourceNames:
         return tuple(dict.fromkeys([name_class(name), *own]))
 
     def change(self, before: objects.DeviceClass | None, after: objects.DeviceClass | None) -> None:
-        """Add, update or remove a device class."""
+        """Add, update or remove a device class. `before` is None for a new one, `after` for a deleted one."""
         if before is not None:
             self._classes.pop(before.metadata.name, None)
         if after is not None and (selection := selectors.read(after.expressions)) is not None:
@@ -145,7 +145,7 @@ class Sink(Generic[T]):
         self._change = change
 
     def replace(self, listed: Sequence[T]) -> Changes:
-        """Replace all objects."""
+        """Replace all objects of the kind."""
         gone = self.known.keys() - {obj.metadata.full_name for obj in listed}
         changes = [*map(self.remove, [self.known[key] for key in gone]), *map(self.upsert, listed)]
         return Changes(*(frozenset().union(*parts) for parts in zip(*changes, strict=True))) if changes else Changes()

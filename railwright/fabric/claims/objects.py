@@ -153,7 +153,7 @@ class DeviceConstraint(views.View, frozen=True):
 
 
 class DeviceClaim(views.View, frozen=True):
-    """devices of a claim's spec."""
+    """spec.devices of a ResourceClaim."""
 
     requests_or_none: tuple[DeviceRequest, ...] | None = msgspec.field(default=None, name="requests")
     constraints_or_none: tuple[DeviceConstraint, ...] | None = msgspec.field(default=None, name="constraints")
@@ -203,7 +203,7 @@ class ResourceClaimTemplate(views.View, frozen=True, dict=True, gc=True):
 
     @property
     def device_classes(self) -> frozenset[str]:
-        """DeviceClasses of its requests."""
+        """The DeviceClasses that the template's requests name."""
         return frozenset(kind.device_class_name for request in self.devices.requests for kind in request.kinds)
 
 
@@ -219,13 +219,13 @@ class DeviceResult(views.View, frozen=True):
 
 
 class DeviceAllocation(views.View, frozen=True):
-    """The allocated devices."""
+    """The devices that were allocated to a claim."""
 
     results: list[DeviceResult] | None = None
 
 
 class AllocationResult(views.View, frozen=True):
-    """allocation of a claim's status."""
+    """status.allocation of a ResourceClaim."""
 
     devices: DeviceAllocation = DeviceAllocation()
 

@@ -41,7 +41,7 @@ class OfferedDevice(msgspec.Struct, frozen=True):
 
 
 class SliceIndex:
-    """The devices of all slices."""
+    """Indexes the devices of all slices, by name and by node."""
 
     def __init__(self) -> None:
         self._slices_by_pool: dict[_Pool, dict[str, objects.ResourceSlice]] = {}
@@ -95,7 +95,7 @@ class SliceIndex:
 
 
 def identify(result: objects.DeviceResult) -> DeviceId:
-    """Return the identity of an allocated device."""
+    """Return the identity of an allocated device: driver, pool and name."""
     return DeviceId(result.driver, result.pool, result.device)
 
 

@@ -29,7 +29,7 @@ _GROUP_NAME = "railwright"  # of the two pod sets that are placed together
 
 
 def write(request: requests.TopologyRequest) -> requests.SchedulerFields:
-    """Return the annotations of the templates with ranks."""
+    """Return the topology annotations of each template with ranks."""
     _refuse_obstacles(request)
     level = request.choose(requests.is_label)
     annotations = {_REQUIRED if request.is_required else _PREFERRED: level}

@@ -34,7 +34,7 @@ class TopologyPlan(msgspec.Struct, frozen=True):
     warnings: tuple[reason.Reason, ...] = ()
 
     def add_to(self, plan: template_plan.TemplatePlan) -> template_plan.TemplatePlan:
-        """Return the plan of a template with its annotations."""
+        """Return the plan of a template with the template's topology annotations."""
         return _add_annotations(plan, self.annotations.get(plan.template.title, {}))
 
 

@@ -38,7 +38,7 @@ class TopologyRequest(msgspec.Struct, frozen=True):
 
     @property
     def is_required(self) -> bool:
-        """True for a hard constraint."""
+        """True if the gang must stay in one domain; False if it should."""
         return self.placement.gang_topology == REQUIRED
 
     @property

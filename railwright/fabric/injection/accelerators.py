@@ -103,7 +103,7 @@ def mentions(container: views.Container, resource: str) -> bool:
 
 
 def list_mentioned(pod: views.Pod) -> AbstractSet[str]:
-    """Return the resources that an app container mentions."""
+    """Return the resources of which an app container sets a request or a limit."""
     mentioned: set[str] = set()
     for container in pod.spec.containers:
         if container.resources is not None:

@@ -101,7 +101,7 @@ class Draft:
         self.spec = Part(self, "/spec", self.written.spec)
 
     def container(self, index: int) -> "Part":
-        """Return an app container, to edit it."""
+        """Return an app container as a part of the draft that can be edited."""
         return Part(self, f"/spec/containers/{index}", self.written.spec.containers[index], index)
 
     # --- verbs for metadata ---
@@ -324,7 +324,7 @@ class Part:
         self._draft.changes.append(Change(entry, operations))
 
     def _set(self, **fields: Any) -> None:
-        """Set fields of the view."""
+        """Set fields of the pod's view."""
         spec = self._draft.pod.spec
         if self._index is not None:
             containers = [*(spec.containers_or_none or ())]

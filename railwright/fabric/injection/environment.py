@@ -35,7 +35,7 @@ _EntriesByName = Mapping[str, tuple[int, views.EnvVar]]
 
 
 class Route(msgspec.Struct, frozen=True):
-    """The delivery of each variable of a pod."""
+    """How each variable of a pod is delivered: in the environment, in a file, or both."""
 
     settings: rank_settings.Settings
     by_file: bool = False  # the author wants what a file can carry in nccl.conf alone

@@ -44,7 +44,7 @@ class FabricVolume(msgspec.Struct, frozen=True):
 
 
 def mount_volumes(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    """Add the mounts of the policy. Raises RefusedError."""
+    """Mount the volumes that the policy gives the fabric. Raises RefusedError."""
     settings = ctx.fabric.mounts
     if "mounts" in ctx.options.skip:
         draft.skip("mounts", context.SKIPPED)

@@ -36,7 +36,7 @@ class PodTemplate(views.View, frozen=True):
 
 
 class Template(msgspec.Struct, frozen=True):
-    """One template of a workload."""
+    """One template of a workload, with its path and its controller's additions."""
 
     pointer: str  # JSON pointer of the template
     title: str  # path of the template in messages
@@ -51,7 +51,7 @@ class Template(msgspec.Struct, frozen=True):
 
     @property
     def pod(self) -> views.Pod:
-        """Return the template as a pod."""
+        """Return the template as a view of a pod."""
         return views.Pod(metadata=self.written.metadata or _NO_METADATA, spec=self.written.spec or _NO_SPEC)
 
     @property
@@ -135,7 +135,7 @@ def find_changed(workload: Workload, before: Workload | None) -> tuple[Template,
 
 
 class _WalkState(msgspec.Struct, frozen=True):
-    """The state of a walk through the object."""
+    """The position in the object during the search for its templates."""
 
     template_path: frameworks.TemplatePath
     context: frameworks.TemplateContext
@@ -145,12 +145,12 @@ class _WalkState(msgspec.Struct, frozen=True):
     above: tuple[tuple[str, views.ObjectMeta], ...] = ()
 
     def enter_member(self, key: str) -> "_WalkState":
-        """Return the state in a member of an object."""
+        """Return the position after entering a member of an object."""
         title = f"{self.title}.{key[:_MAX_NAME]}" if self.title else key
         return msgspec.structs.replace(self, pointer=f"{self.pointer}/{frameworks.escape(key)}", title=title)
 
     def enter_entry(self, index: int, name: str) -> "_WalkState":
-        """Return the state in an entry of a list."""
+        """Return the position after entering an entry of a list."""
         display_name = name[:_MAX_NAME] or str(index)
         context = msgspec.structs.replace(self.context, name=name, index=index)
         return msgspec.structs.replace(

@@ -51,7 +51,7 @@ class FabricUse(msgspec.Struct, frozen=True):
 
 
 class JobContext(msgspec.Struct, frozen=True):
-    """The fabric and the job of a container's ranks."""
+    """What is known of the ranks beside their container: the fabric, and the job's settings."""
 
     use: FabricUse = FabricUse()
     networks: Networks = ()

@@ -176,7 +176,7 @@ def rule(
 
 
 def list_rules(*modules: types.ModuleType) -> tuple[Rule, ...]:
-    """Return the rules of modules, by their codes."""
+    """Return the rules that these modules define, by code."""
     rules = [value for module in modules for value in vars(module).values() if isinstance(value, Rule)]
     return tuple(sorted(rules, key=lambda rule: rule.code))
 

@@ -240,13 +240,13 @@ def _split_item(item: str, position: int) -> tuple[str, str, str]:
 
 
 def _format_item(attachment: Selection) -> str:
-    """Return an attachment as an item of the list."""
+    """Return an attachment as an item of the comma-separated list."""
     item = f"{attachment.namespace}/{attachment.name}"
     return f"{item}@{attachment.interface}" if attachment.interface else item
 
 
 def _fits_list(attachment: Selection) -> bool:
-    """True if the list can express the attachment."""
+    """True if an item of the comma-separated list can express the attachment."""
     return (
         _DNS_LABEL.fullmatch(attachment.name) is not None
         and _DNS_LABEL.fullmatch(attachment.namespace) is not None
@@ -280,7 +280,7 @@ _JSON_FIX = (
 
 
 def _parse_array(text: str, namespace: str) -> tuple[Selection, ...]:
-    """Return the attachments of an array. Raises InvalidNetworksError."""
+    """Return the attachments of a JSON array. Raises InvalidNetworksError."""
     try:
         entries = _DECODER.decode(text)
     except json.JSONDecodeError as error:
@@ -340,5 +340,5 @@ def _build_item(attachment: Selection) -> dict[str, str]:
 
 
 def _encode(entries: Sequence[dict[str, str]]) -> str:
-    """Return the text of an array."""
+    """Return the text of a JSON array."""
     return msgspec.json.encode(entries).decode()

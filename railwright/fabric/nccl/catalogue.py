@@ -68,7 +68,7 @@ class Pattern(msgspec.Struct, frozen=True, tag_field="kind", tag="pattern"):
     regex: str
 
     def allows(self, text: str) -> bool:
-        """True if the entire value matches."""
+        """True if the expression matches the entire value."""
         return _compile(self.regex).fullmatch(text) is not None
 
     @property
@@ -154,7 +154,7 @@ def parse_version(text: str | None) -> tuple[int, ...] | None:
 
 
 def list_variables() -> tuple[Variable, ...]:
-    """Return all rows, sorted by name."""
+    """Return all variables of the catalogue, sorted by name."""
     return _read_catalogue().rows
 
 

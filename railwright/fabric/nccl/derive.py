@@ -73,7 +73,7 @@ def _read_key(key: str) -> Value:
 
 
 def _set_with_nvlink(case: Case) -> str | None:
-    """Return 1 if the nodes have NVLink domains."""
+    """Return 1 if the nodes of the fabric have NVLink domains, otherwise None."""
     return None if case.fabric.nvlink_segment is None else "1"
 
 

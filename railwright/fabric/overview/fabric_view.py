@@ -26,7 +26,7 @@ Ranks = Mapping[str, tuple[membership.GangKey, int]]
 
 
 class FabricView:
-    """The nodes of one fabric."""
+    """The nodes and leaves of one fabric, as the overview shows them."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class GangMembers(msgspec.Struct, frozen=True):
-    """One gang."""
+    """The members of one gang, and its key."""
 
     key: membership.GangKey
     size: int
@@ -166,7 +166,7 @@ class Assessor:
         return reason.Reason(PlacementCode.FABRIC_UNDEFINED, f"{message}, so no plan is made", fix)
 
     def assess(self, gang: GangMembers) -> overview_types.Assessment:
-        """Assess a gang."""
+        """Return the assessment of a gang."""
         chosen = self._choose_member(gang)
         request = self.build_request(chosen) if chosen is not None else None
         if request is None:

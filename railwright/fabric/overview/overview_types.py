@@ -129,7 +129,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """An overview of one cluster."""
+    """An overview of the fabrics and gangs of one cluster."""
 
     source: str  # address of the cluster, or the snapshot's file
     policy: str  # digest; "" without a policy

@@ -182,7 +182,7 @@ def _summarize_peers(
     view: node_index.RequestView,
     bandwidth_of_placed: node_evaluation.Bandwidth,
 ) -> planner.PlacedPeers:
-    """Summarize the placed peers."""
+    """Return the leaves, rails and bandwidth of the placed peers."""
     known = view.find_classes([peer.node for peer in gang.placed_workers])
     classes = {node_class for node_class in known if node_class is not None}
     rails = node_evaluation.ALL_RAILS
@@ -253,7 +253,7 @@ def rank_leaves(leaves: Iterable[topology.Domain], decision: Decision) -> dict[t
 
 
 def rate(tier: float, node_class: node_evaluation.NodeClass, decision: Decision) -> Rating:
-    """Rate a node on a leaf of this tier."""
+    """Return the locality of a node of this class on a leaf of this tier."""
     if decision.fills_used_nodes:  # whatever the leaf
         if node_class.fill_priority > decision.max_fill_priority:
             why = "other nodes are partly used and hold the pod without splitting its GPUs over NUMA nodes"

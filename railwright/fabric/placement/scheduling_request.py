@@ -34,7 +34,7 @@ class Demand(msgspec.Struct, frozen=True):
 
     @property
     def rail_devices(self) -> int:
-        """Return the number of devices of its rails."""
+        """Return the number of rail devices that the pod needs."""
         return sum(amount for _, amount in self.pools) // resources.UNIT
 
 
@@ -70,7 +70,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def accelerators(self) -> tuple[str, ...]:
-        """Return the resource names of accelerators."""
+        """Return the resource names that the policy lists as accelerators."""
         return self.policy.document.accelerators
 
     @functools.cached_property
@@ -80,7 +80,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def offered(self) -> frozenset[str]:
-        """Return the candidate nodes."""
+        """Return the candidate nodes as a set."""
         return frozenset(self.nodes)
 
     @property
@@ -125,7 +125,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def demand(self) -> Demand:
-        """Return the needed devices, requested or not."""
+        """Return the devices that the pod needs, requested or not."""
         accelerators = [(name, self.requests[name]) for name in self.accelerators if self.requests.get(name, 0) > 0]
         return Demand(tuple(accelerators), pools=tuple((need.resource, need.amount) for need in self.needs))
 

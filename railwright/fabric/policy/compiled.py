@@ -50,7 +50,7 @@ class CompiledPolicy(msgspec.Struct, frozen=True):
 
 
 def compile_policy(document: model.PolicyDocument) -> CompiledPolicy:
-    """Compile a valid document."""
+    """Return a valid document with its compiled fabrics."""
     fabrics = {name: _compile_fabric(name, document) for name in document.fabrics}
     return CompiledPolicy(
         document=document,

@@ -79,7 +79,7 @@ _MAX_NAMES = 3  # pods or rails in a line
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """One reading of a rank."""
+    """The counters of one rank at one moment."""
 
     uptime: int = 0  # seconds
     ports: Mapping[str, tuple[int, int]] = {}  # bytes sent and received, by DEVICE:PORT
@@ -99,7 +99,7 @@ class Traffic(msgspec.Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """Bytes in both directions."""
+        """The bytes in both directions."""
         return self.sent + self.received
 
 

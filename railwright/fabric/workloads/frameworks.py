@@ -241,7 +241,7 @@ class SizeKind(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        """Return the path of its API."""
+        """Return the path of the kind in the API server."""
         return f"/apis/{self.group}/{self.version}/{self.kind.lower()}s"
 
 
@@ -304,7 +304,7 @@ class WorkloadKind(msgspec.Struct, frozen=True):
 
 
 def locate(*steps: str, build_metadata: BuildMetadata = build_no_metadata) -> tuple[TemplatePath, ...]:
-    """Return the path of templates at spec.STEPS.template."""
+    """Return the TemplatePath of the templates at spec.STEPS.template."""
     return (TemplatePath(("spec", *steps, "template"), build_metadata=build_metadata),)
 
 

@@ -51,7 +51,7 @@ def _list_marks(owner: views.Identity) -> Sequence[frameworks.PodMarks]:
 
 
 def describe_pods(spec: frameworks.Tree, name: str) -> frameworks.CreatedPods:
-    """Return the pods of a Job by its spec."""
+    """Return the pods that a Job with this spec creates."""
     is_indexed = spec.get("completionMode") == "Indexed"
     index = {INDEX: "0"} if is_indexed else {}
     count, completions = spec.get("parallelism", 1), spec.get("completions")

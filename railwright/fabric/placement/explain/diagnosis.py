@@ -24,7 +24,7 @@ _MAX_SEARCHED = 200  # nodes, for pods that use their missing devices; each take
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """The explanation of a plan."""
+    """Why a plan has no fewer leaves, no more bandwidth, or too few slots."""
 
     fits: bool = True  # False: too few nodes have a free slot
     never_fits: bool = False  # the cluster has too few slots even if no other pod ran

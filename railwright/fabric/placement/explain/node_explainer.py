@@ -187,7 +187,7 @@ def _describe_pool(pool: node_evaluation.Pool, holders: Sequence[pod_usage.Holde
 def _explain_terms(
     node_class: node_evaluation.NodeClass, leaf: topology.Domain, decision: decisions.Decision
 ) -> dict[str, node_explanation.Term]:
-    """Return the terms of a node's score by name."""
+    """Return each term of a node's score, with its reason."""
     terms = {term.name: (term.score(node_class), term.explain(node_class)) for term in score_terms.TERMS}
     if decision.has_domains:
         tier = decisions.rank_leaves([leaf], decision).get(leaf, decisions.ELSEWHERE)

@@ -33,7 +33,7 @@ class PlacedPod(msgspec.Struct, frozen=True):
 
 
 class PlacementResult(msgspec.Struct, frozen=True):
-    """The placement of a gang."""
+    """The leaves and the modelled bandwidth of a placed gang."""
 
     leaves: Mapping[topology.Domain, int]  # leaf -> number of pods, in rank order
     bandwidth: node_evaluation.Bandwidth  # modelled

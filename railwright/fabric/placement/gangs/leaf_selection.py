@@ -58,7 +58,7 @@ class LeafRequest(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def fits(self) -> bool:
-        """True if the unplaced pods fit."""
+        """True if the leaves have slots for all unplaced pods."""
         return self.missing <= 0 or bool(self.candidates)
 
 
@@ -78,14 +78,14 @@ class LeafCost(NamedTuple):
 
 
 class LeafChoice(msgspec.Struct, frozen=True):
-    """The selected leaves."""
+    """The selected leaves and their cost."""
 
     slots_by_leaf: Slots  # in the order to fill them
     cost: LeafCost  # comparable for one gang only
 
     @property
     def leaves(self) -> tuple[topology.Domain, ...]:
-        """Return the leaves, in the order to fill them."""
+        """Return the selected leaves, in the order to fill them."""
         return tuple(self.slots_by_leaf)
 
 

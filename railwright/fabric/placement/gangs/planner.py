@@ -43,7 +43,7 @@ MAX_FULL_OFFER = 100
 
 
 class GangCapacity(msgspec.Struct, frozen=True):
-    """The capacity of the cluster for one gang."""
+    """The slots that the cluster has for one gang: leaves with classes of nodes."""
 
     classes: Collection[node_evaluation.NodeClass]
     nodes: Mapping[topology.Domain, Mapping[node_evaluation.NodeClass, int]]  # leaf -> class -> number of nodes
@@ -166,7 +166,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def leaves(self) -> tuple[topology.Domain, ...]:
-        """Return the leaves, in the order to fill them."""
+        """Return the planned leaves, in the order to fill them."""
         return tuple(self.slots_by_leaf)
 
     @property

@@ -42,7 +42,7 @@ class Segments(msgspec.Struct, frozen=True):
     reserved: Mapping[topology.Domain, int]  # leaf -> unplaced pods of the segments that are there
 
     def limit(self, capacity: planner.GangCapacity) -> planner.GangCapacity:
-        """Return the capacity that segments can use."""
+        """Return the part of the capacity that whole segments can use."""
         return msgspec.structs.replace(
             capacity, segment=self.size, peers=self.peers, rest=self.rest, rest_leaf=self.rest_leaf
         )

@@ -32,7 +32,7 @@ class Devices(NamedTuple):
 
     @property
     def used_by_others(self) -> int:
-        """Return what pods outside of the gang use."""
+        """Return the amount that pods outside of the gang use."""
         return max(0, self.allocatable - self.free - (self.peers if self.requested else 0))
 
 
@@ -74,7 +74,7 @@ class Pool(msgspec.Struct, frozen=True):
 
     @property
     def is_sufficient(self) -> bool:
-        """True if enough devices are free."""
+        """True if the pool has enough free devices for one pod."""
         return self.devices.free >= self.need.amount
 
     @property
@@ -167,7 +167,7 @@ def list_bandwidths(node_class: NodeClass, rails: int) -> Sequence[Bandwidth]:
 
 
 def evaluate(kind: scheduling_request.SchedulingRequest, facts: NodeFacts) -> NodeClass:
-    """Evaluate nodes with these facts."""
+    """Return the class of nodes with these facts, for pods of this kind."""
     pools = _list_pools(kind, facts)
     usage = {
         name: devices for name, devices in zip(kind.demand.names, facts.devices, strict=True) if devices.requested > 0

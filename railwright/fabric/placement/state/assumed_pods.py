@@ -28,7 +28,7 @@ MIN_UNSEEN = 2000  # unseen pods that are kept in any cluster: a gang may be ann
 
 
 class State(enum.StrEnum):
-    """The state of an allocation."""
+    """The state of an assumed pod's allocation."""
 
     ALLOCATED = "allocated"  # the scheduler will bind the pod or send deallocate
     PIPELINED = "pipelined"  # waits for another pod to terminate; ends with the session
@@ -140,19 +140,19 @@ class AssumedPods:
         return expired
 
     def get(self, uid: str) -> AssumedPod | None:
-        """Return a pod's entry, or None."""
+        """Return the entry of an assumed pod; None if the pod is not assumed."""
         return self._entries.get(uid)
 
     def list_on_node(self, node: str) -> Collection[AssumedPod]:
-        """Return the entries on a node."""
+        """Return the pods that are assumed on a node."""
         return self._by_node.get(node, {}).values()
 
     def list_of_gang(self, gang: membership.GangKey) -> Collection[AssumedPod]:
-        """Return the entries of a gang."""
+        """Return the assumed pods of a gang."""
         return self._by_gang.get(gang, {}).values() if gang else ()
 
     def count(self, state: State) -> int:
-        """Return the number of entries in a state."""
+        """Return the number of assumed pods in a state."""
         return sum(1 for assumed_pod in self._entries.values() if assumed_pod.state is state)
 
     @property

@@ -18,7 +18,7 @@ SizedObject = views.PodGroup | frameworks.Workload
 
 
 class _Declaration(msgspec.Struct, frozen=True):
-    """What one object declares."""
+    """The gang sizes that one object declares, and its properties if it is a PodGroup."""
 
     kind: frameworks.SizeKind
     sizes: frameworks.SizeReport  # at most MAX_SIZE

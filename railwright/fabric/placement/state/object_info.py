@@ -70,7 +70,7 @@ class BrokenRail(NamedTuple):
     is_named: bool  # by the annotation
 
     def describe(self) -> reason.Reason:
-        """Return the reason."""
+        """Return why the rail is broken, as a message."""
         if self.is_named:
             message = f"the node's annotation {names.BROKEN_RAILS} names {self.rail}"
             return reason.Reason(PlacementCode.RAIL_BROKEN, message)
@@ -129,7 +129,7 @@ class PodInfo(msgspec.Struct, gc=False, frozen=True):
 
     @property
     def claims(self) -> inventory.PodKey:
-        """Return the key of its claims."""
+        """Return the key by which the claims of the pod are found."""
         return inventory.PodKey(self.uid, self.key.partition("/")[0], self.claim_names, self.templates)
 
 
