@@ -114,8 +114,10 @@ def decide(
     if not request.domains:
         return Decision(gang, view, planning_view, memory)
     key = request.gang
-    others = gang_memory.read_reservations(key, memory, cluster)
-    preferred = _choose_nodes(planning_view) if planning_view.index.kind.is_single_pod else None
+    kind = planning_view.index.kind
+    rails = [need.resource for need in kind.needs if need.resource not in kind.unrequested]
+    others = gang_memory.read_reservations(key, frozenset(rails or kind.demand.names), memory, cluster)
+    preferred = _choose_nodes(planning_view) if kind.is_single_pod else None
     segmented = segments.find_segments(request, cluster, view.index.leaf_by_node) if request.has_segment else None
     whole = preferred
     if whole is None:

@@ -162,6 +162,24 @@ def test_small_placed_pods_that_share_a_node_count_as_one_of_the_largest(placeme
     assert not [reason for reason in why if "never fits" in reason]
 
 
+@pytest.mark.parametrize("driver", [0, 1, 8])
+@pytest.mark.parametrize(("workers", "never"), [(3, False), (4, True)])
+def test_a_gang_with_a_driver_never_fits_if_its_largest_pods_do_not(driver, workers, never):
+    pods = [build_pod_with("job-driver", {GPU: str(driver)}, group="gang")]
+    pods += [build_pod(f"job-worker-{rank}", group="gang") for rank in range(1, workers)]
+    others = [build_pod("llm-3", on="a-00"), build_pod("llm-4", on="a-01"), build_pod("llm-5", on="a-02")]
+    _, why = messages(build_leaves(a=3), workers + 1, [*others, *pods])
+    assert any("never fits" in reason for reason in why) == never
+
+
+def test_a_placed_pod_that_leaves_room_for_as_many_large_ones_takes_no_slot():
+    driver = build_pod_with("job-driver", {GPU: "2"}, group="gang", on="a-00")
+    held = build_pod_with("llm-3", {GPU: "8"}, on="a-01")
+    _, why = messages([build_node(f"a-0{at}", "a", rails_each=9) for at in range(2)], 5, [driver, held], gpus=3)
+    assert "llm-3" in why[-1]
+    assert not [reason for reason in why if "never fits" in reason]
+
+
 def test_a_shortage_counts_the_slots_of_unlabelled_nodes():
     _, why = messages([build_node("a-00"), build_node("a-01")], 2, [HELD])
     assert why[0] == "2 pods remain, each with rail0..rail3; the cluster has slots for 1"

@@ -1,8 +1,10 @@
 """The memory of gangs, which is an input and output of a decision, and caches, which change no decision."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from placing import (
+    GPU,
     RESOURCES,
     RememberingEngine,
     build_assumed_pod,
@@ -11,11 +13,13 @@ from placing import (
     build_node,
     build_pod,
     build_pod_group,
+    build_pod_with,
     build_policy,
     build_request,
     explain,
     score_once,
 )
+from scheduling_loop import Loop
 
 from railwright.fabric.placement import engine
 from railwright.fabric.placement.gangs import gang_memory
@@ -38,6 +42,21 @@ def test_a_gang_avoids_the_leaf_that_is_reserved_for_another():
     assert decision.plan.leaves == (("a", "s-a"),)
     assert placement.score(second, decision.memory).plan.leaves == (("b", "s-b"),)
     assert placement.score(second).plan.leaves == (("a", "s-a"),), "the engine itself remembers no reservation"
+
+
+@pytest.mark.parametrize(
+    ("rails", "leaves"), [((0, 1), ["b", "c"]), ((2, 3), ["a", "a"])], ids=["the same rails", "other rails"]
+)
+def test_gangs_with_other_rails_share_the_nodes_of_a_gang_that_is_being_placed(rails, leaves):
+    def build_gang(name, rails):
+        requests = {GPU: "4", **dict.fromkeys([RESOURCES[rail] for rail in rails], "1")}
+        return [build_pod_with(f"{name}-{rank}", requests, group=name) for rank in range(2)]
+
+    loop = Loop(build_leaves(a=2, b=1, c=1), given=POLICY)
+    first, second = build_gang("one", (0, 1)), build_gang("two", rails)
+    loop.submit(first, group="one")
+    loop.submit(second, group="two")
+    assert loop.leaves([first[0], *second, first[1]]) == ["a", *leaves, "a"]
 
 
 def test_a_reservation_ends_with_the_last_unplaced_pod_of_its_gang():

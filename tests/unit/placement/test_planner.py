@@ -125,6 +125,13 @@ def test_nodes_without_a_leaf_label_are_the_last_resort():
     assert plan.is_complete
 
 
+def test_nodes_without_a_common_rail_are_the_fewest_leaves_too():
+    one, other = grade((1 / 3, 0.0, 0.0)), grade((0.0, 1 / 3, 1 / 3))
+    nodes = [*[(LEAVES[0], one)] * 2, *[(LEAVES[0], other)] * 2, (LEAVES[3], one), (LEAVES[3], other)]
+    plan = planner.solve(4, supply(nodes))
+    assert (plan.leaves, plan.bandwidth) == ((LEAVES[0],), 0.0)
+
+
 def lack(mask):
     """Return the grade of a node that has these of eight rails."""
     return grade(tuple(1 / 8 if mask >> bit & 1 else 0.0 for bit in range(8)))

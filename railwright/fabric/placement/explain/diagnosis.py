@@ -48,7 +48,8 @@ def diagnose(decision: decisions.Decision, cluster: cluster_state.ClusterState) 
     if not plan.is_complete:
         # with prior rights of other gangs, the capacity lacks the nodes that are kept for them
         is_known = not decision.begun and not node_explainer.list_uncounted(decision.gang.planning_request, cluster)
-        is_known = is_known and not decision.gang.is_mixed  # small pods may share what a large one needs
+        # small pods may share what a large one needs: only the largest count, and no segments, which have both
+        is_known = is_known and not (decision.gang.is_mixed and decision.capacity.segment > 1)
         never_fits = is_known and _count_slots_without_others(decision) < _count_gang_slots(decision)
         shortage = _explain_shortage(decision, cluster, never_fits=never_fits)
         return Diagnosis(False, never_fits, min_leaves, (*shortage, *_explain_prior_rights(decision)))
@@ -207,16 +208,16 @@ def _find_permanent_cause(node_class: node_evaluation.NodeClass) -> reason.Reaso
 
 
 def _count_gang_slots(decision: decisions.Decision) -> int:
-    """Return the number of slots on eligible nodes that the gang needs. Its pods on cordoned and other nodes stay."""
+    """Return how many slots on eligible nodes the gang needs at least. Its pods on cordoned and other nodes stay."""
     used: dict[str, Counter[str]] = {}  # by the gang's pods on each node; several small ones may share a slot
     for peer in decision.gang.placed_workers:
         used.setdefault(peer.node, Counter()).update(peer.requests)
     slots = 0
     for node_class, amounts in zip(decision.planning_view.find_classes(list(used)), used.values(), strict=True):
         if node_class is not None and (most := _count_slots_of_empty_node(node_class)):
-            by_device = (-(-amounts[name] // row.requested) for name, row in node_class.usage.items())
-            slots += min(most, max(by_device, default=0))
-    return decision.gang.unplaced + slots
+            left = [(row.allocatable - amounts[name]) // row.requested for name, row in node_class.usage.items()]
+            slots += most - max(0, min(left, default=most))
+    return decision.gang.largest + slots
 
 
 def _count_slots_without_others(decision: decisions.Decision) -> int:

@@ -104,21 +104,31 @@ class Reservations(NamedTuple):
 
 
 def read_reservations(
-    gang: membership.GangKey, memory: PlacementMemory, cluster: cluster_state.ClusterState
+    gang: membership.GangKey,
+    devices: frozenset[str],
+    memory: PlacementMemory,
+    cluster: cluster_state.ClusterState,
 ) -> Reservations:
-    """Return the nodes reserved for gangs other than `gang`."""
+    """Return the nodes reserved for gangs other than `gang`.
+
+    Only gangs that request any of `devices` have a prior right, because pods with other rails can share their nodes.
+    """
     reservations = Reservations({}, {})
     for key, remembered in memory.gangs.items():
         left = gang_status.count_unplaced(key, cluster) if key != gang and remembered.reserved else 0
         if not left:
             continue
         is_recent = memory.decisions - remembered.decision <= _MAX_DECISIONS
-        has_placed = bool(cluster.assumed.list_of_gang(key)) or left < len(cluster.get_gang(key))
+        pods = cluster.get_gang(key)
+        has_placed = bool(cluster.assumed.list_of_gang(key)) or left < len(pods)
+        has_prior_right = (
+            is_recent and has_placed and not all(devices.isdisjoint(pod.requests) for pod in pods.values())
+        )
         nodes: dict[topology.Domain, int] = {}
         for leaf, count in remembered.reserved.items():
             nodes[leaf] = min(count, left)
             left -= nodes[leaf]
-        (reservations.prior if is_recent and has_placed else reservations.waiting)[key] = nodes
+        (reservations.prior if has_prior_right else reservations.waiting)[key] = nodes
     return reservations
 
 

@@ -238,7 +238,7 @@ def solve(remaining: int, capacity: GangCapacity, peers: PlacedPeers = NO_PEERS)
     highest = max(of_slots, default=0.0)
     if not list_fitting(highest):  # most gangs fit: no uplink limits them
         of_uplinks = _list_uplink_bandwidths(capacity, peer_leaves)
-        values = sorted({value for value in of_slots | of_uplinks if 0.0 < value < highest}, reverse=True)
+        values = sorted({value for value in of_slots | of_uplinks if value < highest}, reverse=True)
         # what fits at a value fits at lower ones
         at = bisect.bisect_left(values, x=True, key=lambda value: bool(list_fitting(value)))
         if at == len(values):

@@ -70,7 +70,7 @@ class GangStatus(msgspec.Struct, frozen=True):
     waiting: Sequence[membership.Rank]  # of the unplaced pods whose rank is known, the requesting one too, in order
     missing: int  # pods that do not exist yet and whose rank is unknown; they count as workers after all others
     planning_request: resources.FrozenAmounts  # requests of the largest unplaced pod
-    is_mixed: bool  # unplaced pods request different amounts
+    largest: int  # unplaced pods that have this request
     # placed peers that request devices (launchers do not), or all if no pod of the gang does
     placed_workers: Sequence[PlacedPeer]
 
@@ -78,6 +78,11 @@ class GangStatus(msgspec.Struct, frozen=True):
     def unplaced(self) -> int:
         """Return the number of unplaced pods, including the requesting one and those that do not exist yet."""
         return len(self.waiting) + self.missing
+
+    @property
+    def is_mixed(self) -> bool:
+        """True if the unplaced pods request different amounts."""
+        return self.largest < self.unplaced
 
 
 def build_status(
@@ -125,7 +130,7 @@ def build_status(
         waiting=sorted([*ranks, *late]),
         missing=missing - len(late),
         planning_request=largest,
-        is_mixed=len(distinct) > 1,
+        largest=len(pods) + missing if len(distinct) == 1 else sum(requests == largest for _, requests in pods),
         placed_workers=placed if not placed_workers and devices.isdisjoint(largest) else placed_workers,
     )
 
