@@ -13,7 +13,6 @@ from railwright.fabric.injection import templates
 from railwright.fabric.policy import model, presets
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
-from railwright.fabric.workloads import frameworks
 
 REQUIRED, OFF = "required", "off"
 
@@ -69,14 +68,7 @@ class TopologyRequest(msgspec.Struct, frozen=True):
                 "hypernode/level-1 for Volcano",
                 code=AdmissionCode.TOPOLOGY_NO_KEY,
             )
-        return known_keys[-1 if self.placement.gang_topology == REQUIRED else 0]
-
-    def get(self, *path: str) -> Any:
-        """Return the value at a path of the workload, None if it has none."""
-        node: Any = self.tree
-        for step in path:
-            node = node.get(step) if isinstance(node, dict) else None
-        return node
+        return known_keys[-1 if self.is_required else 0]
 
     def refuse_owner(self, field: str) -> None:
         """Raise NotWrittenError if another object controls the workload, because `field` would then have no effect."""
@@ -100,11 +92,6 @@ def refuse_written(field: str) -> NotWrittenError:
 def is_label(key: str) -> bool:
     """True if the key is that of a node label, not of a level of HyperNodes."""
     return key not in hypernodes.LEVELS
-
-
-def point_to_annotation(key: str) -> str:
-    """Return the JSON pointer of an annotation of the workload itself."""
-    return f"/metadata/annotations/{frameworks.escape(key)}"
 
 
 class SchedulerFields(msgspec.Struct, frozen=True):

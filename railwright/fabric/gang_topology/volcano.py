@@ -19,10 +19,9 @@ from railwright.fabric.gang_topology.requests import (
     SchedulerFields,
     TopologyRequest,
     is_label,
-    point_to_annotation,
     refuse_written,
 )
-from railwright.fabric.workloads import volcano
+from railwright.fabric.workloads import frameworks, volcano
 
 JOB = "Job.batch.volcano.sh"  # its pods have Volcano as scheduler by default
 KINDS = frozenset({"Job.batch", "StatefulSet.apps", "Deployment.apps"})  # of other controllers
@@ -38,13 +37,14 @@ _OWN_KEYS = (MODE, HIGHEST_TIER, volcano.GROUP_ANNOTATION)
 
 def write_job(request: TopologyRequest) -> SchedulerFields:
     """Return the field of a Volcano Job, unless the Job or a partition of its tasks has one."""
-    tasks = [task for task in request.get("spec", "tasks") or () if isinstance(task, dict)]
-    if request.get("spec", "networkTopology") is not None:
+    spec = frameworks.get_mapping(request.tree, "spec")
+    tasks = [task for task in frameworks.get_list(spec, "tasks") if isinstance(task, dict)]
+    if spec.get("networkTopology") is not None:
         raise refuse_written("spec.networkTopology")
     if any(task.get("partitionPolicy") is not None for task in tasks):
         raise refuse_written("partitionPolicy of a task")
     if request.is_required:
-        _refuse_smaller_gang(request, tasks)
+        _refuse_smaller_gang(request, spec.get("minAvailable"), tasks)
     level, mode, tier = _build_constraint(request)
     value: Mapping[str, Any] = {"mode": mode} if tier is None else {"mode": mode, "highestTierAllowed": tier}
     return SchedulerFields(level, {JOB_FIELD: value})
@@ -64,9 +64,8 @@ def annotate(request: TopologyRequest) -> SchedulerFields:
     return SchedulerFields(level, fields, {part.template.title: annotations for part in request.parts})
 
 
-def _refuse_smaller_gang(request: TopologyRequest, tasks: Iterable[Mapping[str, Any]]) -> None:
+def _refuse_smaller_gang(request: TopologyRequest, least: Any, tasks: Iterable[Mapping[str, Any]]) -> None:
     """Raise NotWrittenError if a Volcano Job may start with fewer pods than it has."""
-    least = request.get("spec", "minAvailable")
     if least:  # Volcano sets 0 to the sum of the tasks
         is_smaller, field = least != sum(part.pods for part in request.parts), "spec.minAvailable"
     else:
@@ -82,7 +81,7 @@ def _require_all_pods(request: TopologyRequest) -> Mapping[str, str]:
     The pods of a Deployment or StatefulSet start one by one, or are scaled later, unless the author says otherwise.
     """
     pods, is_job = request.parts[0].pods, request.workload.kind.display_name == "Job.batch"
-    completions = request.get("spec", "completions") if is_job else None
+    completions = frameworks.get_mapping(request.tree, "spec").get("completions") if is_job else None
     if completions is not None and completions != pods:
         shown = str(completions)[:20]
         raise NotWrittenError(
@@ -95,7 +94,7 @@ def _require_all_pods(request: TopologyRequest) -> Mapping[str, str]:
     if written is not None or not is_job:
         field = f"{'no ' if written is None else ''}annotation {MIN_MEMBER}"
         raise NotWrittenError(_SMALLER_START.format(field))
-    return {point_to_annotation(MIN_MEMBER): str(pods)}
+    return {f"/metadata/annotations/{frameworks.escape(MIN_MEMBER)}": str(pods)}
 
 
 def _build_constraint(request: TopologyRequest) -> tuple[str, str, int | None]:
