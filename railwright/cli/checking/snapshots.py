@@ -15,7 +15,7 @@ import msgspec
 from certs import installation, inventory
 from railwright.cli import job_pods
 from railwright.cluster import errors, installed_names, policies, resources
-from railwright.fabric import hypernodes, label_selectors, names, node_views, views
+from railwright.fabric import hypernodes, names, node_views, views
 from railwright.fabric.claims import objects
 from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.policy import compiled, model, shortcomings
@@ -48,14 +48,13 @@ def get_path(tree: Any, *path: str) -> Any:
 get_map, get_list = frameworks.get_mapping, frameworks.get_list
 
 
-def read_selector(tree: Any) -> Sequence[label_selectors.Expression]:
-    """Return the expressions of a label selector, with one for each of its matchLabels."""
+def read_selector(tree: Any) -> Sequence[tuple[str, str, Sequence[str]]]:
+    """Return key, operator and values of each expression of a label selector, and of each of its matchLabels."""
     expressions = [
-        (str(item.get("key")), str(item.get("operator")), tuple(sorted(item.get("values") or ())))
+        (str(item.get("key")), str(item.get("operator")), sorted(item.get("values") or ()))
         for item in get_list(tree, "matchExpressions")
     ]
-    labels = [(key, "In", (value,)) for key, value in get_map(tree, "matchLabels").items()]
-    return [label_selectors.Expression(*expression) for expression in (*expressions, *labels)]
+    return [*expressions, *((key, "In", [value]) for key, value in get_map(tree, "matchLabels").items())]
 
 
 def list_namespaces(hook: Any, operator: str) -> frozenset[str]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric import label_selectors, quantity
+from railwright.fabric import label_selectors, quantity, views
 
 LABELS = {"app": "llama", "tier": "prod", "empty": ""}
 
@@ -27,7 +27,7 @@ LABELS = {"app": "llama", "tier": "prod", "empty": ""}
     ],
 )
 def test_an_expression_of_a_label_selector_matches_as_in_kubernetes(key, operator, values, is_match):
-    expression = label_selectors.Expression(key, operator, values)
+    expression = views.Requirement(key=key, operator=operator, values=[*values])
     assert label_selectors.matches({}, [expression], LABELS) is is_match
 
 
