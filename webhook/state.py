@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from railwright.cluster import sinks
-from railwright.fabric import bounded_cache, names, node_views, quantity, views
+from railwright.fabric import bounded_cache, names, node_views, resources, views
 from railwright.fabric.claims import claim_templates, objects
 from railwright.fabric.injection import facts
 from railwright.fabric.multus import ipam
@@ -82,15 +82,15 @@ def _read_resources(node: node_views.Node) -> _Resources:
 
     While a device plugin is stopped, kubelet reports 0 allocatable of its resource.
     """
-    allocatable = node.status.allocatable
+    allocatable = resources.parse_amounts(node.status.allocatable)
     devices = frozenset(
-        (name, int(amount))
-        for name, amount in (node.status.capacity or allocatable).items()
-        if "/" in name and quantity.is_positive(amount) and str(amount).isdecimal()
+        (name, amount // resources.UNIT)
+        for name, amount in (resources.parse_amounts(node.status.capacity) or allocatable).items()
+        if "/" in name and amount > 0
     )
     is_new = file_keys.is_known_to(node.status.node_info.kubelet_version)
     return _Resources(
-        frozenset(name for name, amount in allocatable.items() if quantity.is_positive(amount)),
+        frozenset(name for name, amount in allocatable.items() if amount > 0),
         devices,
         frozenset() if is_new else frozenset(allocatable),
     )

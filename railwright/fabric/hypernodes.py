@@ -7,7 +7,7 @@ write them.
 
 import functools
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -111,7 +111,10 @@ class Tree:
 
     def find_problems(self, nodes: Mapping[str, Labels]) -> tuple[str, ...]:
         """Return a message for each invalid part that was skipped. `nodes` has the labels of all nodes by name."""
-        messages = [*self._get_index().problems, *_find_missing(self._get_index(), nodes)]
+        messages = [*self._get_index().problems]
+        for node, names in self._get_index().by_name.items():
+            if node not in nodes:
+                messages.append(f"HyperNode {names[0]} has the member {node}, but there is no such node; remove it")
         for name, labels in nodes.items():
             messages += self._find_position(name, labels).problems
         return tuple(messages)
@@ -167,7 +170,12 @@ def _build(specs: Mapping[str, Spec]) -> _Index:
                 tests.append((name, test))
     for child, name in claims:
         parents.setdefault(child, name)
-    problems += _find_disputed(claims, parents)
+    for child, parent in claims:
+        first = parents[child]
+        if parent not in _list_ancestors(first, parents):
+            problems.append(
+                f"HyperNode {child} is a member of {first} and of {parent}; {first} is used: remove it from {parent}"
+            )
     above = {name: tuple(ancestor for ancestor in _list_ancestors(name, parents) if ancestor in keys) for name in order}
     return _Index(order=order, keys=keys, above=above, by_name=by_name, tests=tuple(tests), problems=tuple(problems))
 
@@ -205,13 +213,6 @@ def _list_children(name: str, selector: Selector, specs: Mapping[str, Spec], pro
         )
     else:
         yield child
-
-
-def _find_disputed(claims: Sequence[tuple[str, str]], parents: Mapping[str, str]) -> Iterator[str]:
-    for child, parent in claims:
-        first = parents[child]
-        if parent not in _list_ancestors(first, parents):
-            yield f"HyperNode {child} is a member of {first} and of {parent}; {first} is used: remove it from {parent}"
 
 
 def _list_ancestors(name: str, parents: Mapping[str, str]) -> Iterator[str]:
@@ -262,9 +263,3 @@ def _compute_position(index: _Index, node: str, labels: Labels) -> _Position:
                 f"node {node} is a member of the HyperNodes {other} and {name}; {other} is used: remove it from {name}"
             )
     return _Position(values=values, problems=tuple(problems))
-
-
-def _find_missing(index: _Index, nodes: Collection[str]) -> Iterable[str]:
-    for node, names in index.by_name.items():
-        if node not in nodes:
-            yield f"HyperNode {names[0]} has the member {node}, but there is no such node; remove it"

@@ -82,13 +82,5 @@ def parse_milli(text: str | float) -> int:
     return min(int(digits) * factor, _MAX_MILLI)
 
 
-def is_positive(text: str | float) -> bool:
-    """True for a quantity above 0. False for other text."""
-    try:
-        return parse_milli(text) > 0
-    except InvalidQuantityError:
-        return False
-
-
 def _round_up(value: Fraction) -> int:
     return -(-value.numerator // value.denominator)

@@ -44,15 +44,11 @@ def _pluralize_verb(verb: str) -> str:
     return " ".join([_IRREGULAR.get(first, first.removesuffix("s")), *more])
 
 
-def join_some(items: Iterable[str], more: int = 0) -> str:
-    """Join distinct items with commas, and add the number of those that are not named."""
-    return ", ".join(dict.fromkeys(items)) + (f" and {more} more" if more > 0 else "")
-
-
 def join_first(items: Iterable[str], limit: int) -> str:
     """Join the first `limit` distinct items with commas, and add the number of the others."""
     distinct = list(dict.fromkeys(items))
-    return join_some(distinct[:limit], len(distinct) - limit)
+    more = len(distinct) - limit
+    return ", ".join(distinct[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def truncate(text: str, max_length: int) -> str:

@@ -66,7 +66,7 @@ def _check_networks(metadata: views.ObjectMeta) -> Iterator[reasons.Reason]:
             meant = _find_similar(selection.unknown_key.replace("_", "-"), network_selection.KEYS)
             yield KeyReason(
                 AdmissionCode.KEY_WITHOUT_EFFECT,
-                f"annotation {names.NETWORKS}: entry {position}: key {network_selection.quote(selection.unknown_key)} "
+                f"annotation {names.NETWORKS}: entry {position}: key {text.quote(selection.unknown_key)} "
                 "has no effect: Multus has no such key",
                 f"did you mean {meant}?" if meant else "remove it",
                 ANNOTATION,

@@ -61,8 +61,12 @@ class Template(msgspec.Struct, frozen=True):
 
     def find_origin(self, tree: Any) -> frameworks.TemplateOrigin:
         """Return the template in its object, which is plain data."""
-        steps, ancestors = registry.follow(tree, self.pointer)
-        return frameworks.TemplateOrigin(self.context, self.added, steps, ancestors, self.path)
+        steps: list[str | int] = []
+        ancestors = [tree]
+        for step in frameworks.split_pointer(self.pointer):
+            steps.append(int(step) if isinstance(ancestors[-1], list) else step)
+            ancestors.append(ancestors[-1][steps[-1]])
+        return frameworks.TemplateOrigin(self.context, self.added, tuple(steps), ancestors, self.path)
 
 
 class Workload(msgspec.Struct, frozen=True):

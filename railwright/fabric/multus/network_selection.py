@@ -21,7 +21,6 @@ LOOPBACK = "lo"
 CRI_INTERFACE = "eth0"  # all container runtimes give this name to the cluster network
 _ALL_DOTS = frozenset({b".", b".."})
 _NOT_IN_NAMES = frozenset(b"/:% \t\n\v\f\r\xa0")  # bytes; the kernel reads 0xa0 as a space and % as a pattern
-_MAX_QUOTED = 80  # characters of an invalid entry in an error message
 
 
 class InvalidNetworksError(ValueError):
@@ -69,7 +68,7 @@ def check_interfaces(selections: Sequence[Selection], added: int = 0) -> None:
         clash = f"{_describe_origin(selections[position - 1])} {name!r}, which "
         earlier = first_positions.setdefault(name, position)
         if position <= user_entries and (name in reserved or earlier < position):
-            network = quote("/".join(selections[position - 1].key))
+            network = texts.quote("/".join(selections[position - 1].key))
             other = reserved.get(name, f"the interface of entry {earlier}")
             raise InvalidNetworksError(position, f"{clash}is {other}; rename it (the entry selects network {network})")
         if user_entries < earlier < position:
@@ -97,17 +96,12 @@ def check_name(interface: str, position: int) -> None:
     name = interface.encode(errors="replace")
     if len(name) > MAX_INTERFACE:
         raise InvalidNetworksError(
-            position, f"interface {quote(interface)} is longer than {MAX_INTERFACE} characters; shorten it"
+            position, f"interface {texts.quote(interface)} is longer than {MAX_INTERFACE} characters; shorten it"
         )
     if name in _ALL_DOTS or not _NOT_IN_NAMES.isdisjoint(name):
         raise InvalidNetworksError(
-            position, f"interface {quote(interface)} contains a space, '/', ':' or '%', or is all dots; rename it"
+            position, f"interface {texts.quote(interface)} contains a space, '/', ':' or '%', or is all dots; rename it"
         )
-
-
-def quote(text: str) -> str:
-    """Return a user's text for a message: quoted, escaped and truncated."""
-    return repr(texts.abbreviate(text, _MAX_QUOTED))
 
 
 # --- the annotation ---------------------------------------------------------------------------------------
@@ -217,7 +211,7 @@ def _parse_item(item: str, position: int, namespace: str) -> Selection:
         if part and not _DNS_LABEL.fullmatch(part):
             raise InvalidNetworksError(
                 position,
-                f"{noun} {quote(part)} is not a DNS label (lower-case letters, digits and '-'); "
+                f"{noun} {texts.quote(part)} is not a DNS label (lower-case letters, digits and '-'); "
                 f"{'put commas between networks' if _SEPARATOR.search(part) else 'other names need the JSON form'}",
             )
     if not name:
@@ -231,11 +225,13 @@ def _split_item(item: str, position: int) -> tuple[str, str, str]:
     if "/" in front:
         raise InvalidNetworksError(
             position,
-            f"{quote(item)} has more than one '/'; write namespace/name@interface, and commas between networks",
+            f"{texts.quote(item)} has more than one '/'; write namespace/name@interface, and commas between networks",
         )
     name, _, interface = rest.partition("@")
     if "@" in interface:
-        raise InvalidNetworksError(position, f"{quote(item)} has more than one '@'; write namespace/name@interface")
+        raise InvalidNetworksError(
+            position, f"{texts.quote(item)} has more than one '@'; write namespace/name@interface"
+        )
     return front.strip(_GO_SPACE), name.strip(_GO_SPACE), interface.strip(_GO_SPACE)
 
 

@@ -45,7 +45,7 @@ class Enumeration(msgspec.Struct, frozen=True, tag_field="kind", tag="enum"):
 
 
 class Range(msgspec.Struct, frozen=True, tag_field="kind", tag="range"):
-    """A range of decimal numbers, both ends included. Without `max`, any number of 63 bits is allowed."""
+    """A range of decimal numbers, both ends included. Without `max`, it ends at the largest that NCCL reads."""
 
     min: int
     max: int | None = None
@@ -69,7 +69,7 @@ class Pattern(msgspec.Struct, frozen=True, tag_field="kind", tag="pattern"):
 
     def allows(self, text: str) -> bool:
         """True if the expression matches the entire value."""
-        return _compile(self.regex).fullmatch(text) is not None
+        return re.fullmatch(self.regex, text) is not None
 
     @property
     def words(self) -> str:
@@ -132,7 +132,7 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
             return True
         if self.allowed is not None:
             return self.allowed.allows(text)
-        return not self.is_numeric or _fits_int64(text)
+        return not self.is_numeric or Range(-OVERFLOW).allows(text)
 
     @property
     def since(self) -> tuple[int, ...] | None:
@@ -208,12 +208,3 @@ def _read_catalogue() -> _Catalogue:
 def _split_pairs(name: str) -> frozenset[str]:
     text = name.removeprefix(PREFIX)
     return frozenset(text[start : start + 2] for start in range(len(text) - 1))
-
-
-def _fits_int64(text: str) -> bool:
-    return _DECIMAL.fullmatch(text) is not None and -OVERFLOW <= int(text) < OVERFLOW
-
-
-@functools.cache  # bounded by the number of patterns in the catalogue
-def _compile(regex: str) -> re.Pattern[str]:
-    return re.compile(regex)

@@ -78,12 +78,8 @@ def _parse_entry(item: str) -> Entry | None:
     name, colon, rest = item.partition(":")
     if not name:
         return None
-    return Entry(name, _parse_leading_digits(rest) if colon else _ANY_PORT)
-
-
-def _parse_leading_digits(text: str) -> int:
-    match = _LEADING_NUMBER.match(text)
-    return int(match[1]) if match else 0
+    number = _LEADING_NUMBER.match(rest)
+    return Entry(name, _ANY_PORT if not colon else int(number[1]) if number else 0)
 
 
 def _split_port(text: str) -> tuple[str, int]:

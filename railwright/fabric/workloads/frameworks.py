@@ -332,8 +332,8 @@ def split_pointer(pointer: str) -> list[str]:
 
 
 LAUNCHER, WORKER, HEAD, EXCLUDED = "launcher", "worker", "head", "excluded"
-_LAUNCHERS = ("master", LAUNCHER, "driver")  # suffixes of a role's name, such as Volcano's mpimaster
-FIRST_ROLES = (*_LAUNCHERS, "leader", "chief", HEAD)  # suffixes of roles that come before the other ranks
+LAUNCHERS = ("master", LAUNCHER, "driver")  # suffixes of a role's name, such as Volcano's mpimaster
+FIRST_ROLES = (*LAUNCHERS, "leader", "chief", HEAD)  # suffixes of roles that come before the other ranks
 
 
 Labels = Mapping[str, str]
@@ -387,8 +387,3 @@ class Framework(msgspec.Struct, frozen=True):
     ssh_volume: tuple[str, str] | None = None  # label, and the volume with ssh keys; `{}` stands for the label's value
     # manifests, also of unknown kinds
     containers: tuple[ContainerRule, ...] = ()
-
-
-def is_launcher_name(role: str) -> bool:
-    """True if the name of a role or task is that of a launcher, which may also run a rank."""
-    return role.lower().endswith(_LAUNCHERS)

@@ -4,7 +4,6 @@ To add one, write its file in this folder and its row here.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from railwright.fabric.workloads import (
     frameworks,
@@ -50,13 +49,3 @@ def find_kind(group: str, version: str, name: str) -> frameworks.WorkloadKind | 
     """Return the kind, or None if it is unknown. An unknown version is read as the latest one."""
     exact = (kind for kind in KINDS if (kind.group, kind.version, kind.name) == (group, version, name))
     return next(exact, _BY_NAME.get((group, name)))
-
-
-def follow(root: Any, pointer: str) -> tuple[tuple[str | int, ...], list[Any]]:
-    """Return the steps of a JSON pointer, and every value on its way, the object first."""
-    path: list[str | int] = []
-    values = [root]
-    for step in frameworks.split_pointer(pointer):
-        path.append(int(step) if isinstance(values[-1], list) else step)
-        values.append(values[-1][path[-1]])
-    return tuple(path), values

@@ -39,7 +39,9 @@ def find_role(pod: views.Pod) -> str:
 def has_launcher_name(pod: views.Pod) -> bool:
     """True if a pod may be a launcher, judging by its role's name alone. It may also be a rank."""
     labels = pod.metadata.labels
-    return any(job in labels and frameworks.is_launcher_name(labels.get(name, "")) for job, name in _LAUNCHER_NAMES)
+    return any(
+        job in labels and labels.get(name, "").lower().endswith(frameworks.LAUNCHERS) for job, name in _LAUNCHER_NAMES
+    )
 
 
 def has_late_launcher(pod: views.Pod) -> bool:

@@ -71,7 +71,7 @@ def test_verbs_agree_with_the_number_that_they_are_about(count, part, verb, expe
 
 
 def test_lists_and_long_texts_are_shortened():
-    assert text.join_some(["a", "b", "a"], 2) == "a, b and 2 more"
+    assert text.join_first(["a", "b", "a", "c", "d"], 2) == "a, b and 2 more"
     assert text.join_first(["a", "b", "a", "c"], 2) == "a, b and 1 more"
     assert text.join_first(["a", "a"], 2) == "a"
     assert text.truncate("abcdef", 5) == "ab..."
