@@ -246,7 +246,13 @@ def _build_test(name: str, selector: Selector, problems: list[str]) -> Callable[
                 f"{expression.operator[:80]!r} is not one of {', '.join(label_selectors.OPERATORS)}"
             )
             return None
-    return lambda _, labels: label_selectors.matches(required, expressions, labels)
+    return lambda _, labels: (
+        label_selectors.has_all(required, labels)
+        and all(
+            label_selectors.OPERATORS[expression.operator](labels.get(expression.key), expression.values or ())
+            for expression in expressions
+        )
+    )
 
 
 def _compute_position(index: _Index, node: str, labels: Labels) -> _Position:

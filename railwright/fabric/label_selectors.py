@@ -1,8 +1,6 @@
 """Matches labels as Kubernetes' LabelSelector does (apimachinery pkg/labels)."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-
-from railwright.fabric import views
+from collections.abc import Callable, Mapping, Sequence
 
 Compare = Callable[[str | None, Sequence[str]], bool]
 """Compares a label's value, None if it is absent, with the values of an expression."""
@@ -14,17 +12,6 @@ OPERATORS: Mapping[str, Compare] = {
     "Exists": lambda value, _: value is not None,
     "DoesNotExist": lambda value, _: value is None,
 }
-
-
-def matches(required: Mapping[str, str], expressions: Iterable[views.Requirement], labels: Mapping[str, str]) -> bool:
-    """True if all required labels and all expressions match. Without any, everything matches.
-
-    The operators of the expressions are keys of OPERATORS.
-    """
-    return has_all(required, labels) and all(
-        OPERATORS[expression.operator](labels.get(expression.key), expression.values or ())
-        for expression in expressions
-    )
 
 
 def has_all(required: Mapping[str, str], labels: Mapping[str, str]) -> bool:
