@@ -69,6 +69,7 @@ _MAX_HEAD = decoding.MAX_OBJECT + _WHOLE  # bytes before the nodes: the task
 _NODES, _NEXT_NODE = b',"nodes":[', b'},{"Name":"'
 _NAMED = re.compile(rb'([^"\\]{1,%d})","Node":' % decoding.MAX_NAME)  # not the Name in other lists of a node
 _EDGE = 512  # bytes that surely hold a match of _NAMED, or of _NEXT_NODE
+_KEPT_NAME = 320  # bytes of memory that the longest name takes in a dict
 _MAX_JOB = 2 * decoding.MAX_NAME + 1  # namespace/name
 
 EMPTY_OBJECT = b"{}"
@@ -86,10 +87,11 @@ class PrioritizeBody:
         self._rest = bytearray()  # received and not read yet
         self._task: Task | None = None  # once the body is searched for nodes
         self._nodes: dict[str, None] = {}
+        self._held = 0  # bytes of the task, and of the names that `extend` has found
 
     def __len__(self) -> int:
-        """Return the number of bytes that are kept."""
-        return len(self._rest)
+        """Return about how many bytes are kept. `read` does not change it, because the server counts what it adds."""
+        return len(self._rest) + self._held
 
     def extend(self, part: bytes, /) -> None:
         """Add the next part of the body. Raises decoding.MalformedError."""
@@ -106,11 +108,14 @@ class PrioritizeBody:
                     "a large body must have nodes right after task: expected {task, nodes} as Volcano sends them"
                 )
             self._task = _read_task(decoding.decode_body(_decode_event, self._rest[:start] + b"}").task)
+            self._held = start
             self._rest[: start + len(_NODES)] = b"},"  # as before the other nodes
         *texts, self._rest = self._rest.rsplit(_NEXT_NODE)  # CPython searches twice as fast from the end
         if len(self._rest) > 2 * _EDGE:  # the middle of a node
             del self._rest[_EDGE:-_EDGE]
+        count = len(self._nodes)
         self._add_named(texts)
+        self._held += _KEPT_NAME * (len(self._nodes) - count)
 
     def read(self) -> tuple[Task, Sequence[str]]:
         """Return the task and the names of its candidate nodes, each once. Raises decoding.MalformedError."""

@@ -49,6 +49,16 @@ def test_a_large_request_keeps_the_names_only():
     assert received.read()[1] == names
 
 
+def test_kept_names_count_as_bytes_of_the_request():
+    received = volcano_wire.PrioritizeBody()
+    listed = ",".join(f'{{"Name":"{number:0253}","Node":{{}}}}' for number in range(10_000))
+    received.extend(f'{{"task":{TASK},"nodes":[{listed}]}}'.encode())
+    counted = len(received)
+    assert counted > 10_000 * 253
+    received.read()
+    assert len(received) == counted, "the server subtracts at the end what it has added"
+
+
 def build_numbered() -> bytes:
     trees = [{**PRIORITIZE["nodes"][0], "Name": f"n{number}", "Padding": '"},{' * 9000} for number in range(60)]
     return json.dumps({"task": PRIORITIZE["task"], "nodes": trees}, separators=(",", ":")).encode()
