@@ -43,8 +43,7 @@ class Setting(msgspec.Struct, frozen=True):
     @property
     def number(self) -> int | None:
         """The number that NCCL reads from the value, or None if that is unknown or invalid."""
-        number = integers.NoValue.DEFAULT if self.value is None else integers.parse(self.value)
-        return None if isinstance(number, integers.NoValue) else number
+        return None if self.value is None else integers.parse(self.value)
 
 
 class FabricContext(msgspec.Struct, frozen=True):

@@ -3,7 +3,6 @@
 NCCL 2.32 changed how text without digits is read. The catalogue lists the variables that are parsed this way.
 """
 
-import enum
 import re
 
 _NUMBER = re.compile(r"[ \t\n\v\f\r]*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", re.ASCII)  # C's strtoll
@@ -13,26 +12,22 @@ _MAX_DIGITS = 25  # 64 bits have 22 octal digits; longer text always overflows
 _WORDS_REJECTED = (2, 32)  # first release that keeps the default for text without digits
 
 
-class NoValue(enum.StrEnum):
-    """NCCL's reaction to text from which it reads no number."""
+def parse(text: str, version: tuple[int, ...] | None = None) -> int | None:
+    """Return the number that an NCCL release reads from `text`; the newest release if `version` is None.
 
-    UNSET = "unset"  # NCCL acts as if the variable were not set
-    DEFAULT = "default"  # NCCL rejects the text and keeps the default
-
-
-def parse(text: str, version: tuple[int, ...] | None = None) -> int | NoValue:
-    """Return the number that an NCCL release reads from `text`; the newest release if `version` is None."""
+    None: NCCL keeps its default, because it rejects the text, or because the text is empty as if it were not set.
+    """
     if not text:
-        return NoValue.UNSET
+        return None
     match = _NUMBER.match(text)
     if match is None:
-        return 0 if version is not None and version < _WORDS_REJECTED else NoValue.DEFAULT
+        return 0 if version is not None and version < _WORDS_REJECTED else None
     sign, digits = match.groups()
     number = _convert(digits)
     if number is None:
-        return NoValue.DEFAULT
+        return None
     number = -number if sign == "-" else number
-    return number if -(1 << 63) <= number < 1 << 63 else NoValue.DEFAULT
+    return number if -(1 << 63) <= number < 1 << 63 else None
 
 
 def is_plain(text: str) -> bool:

@@ -41,7 +41,8 @@ class NameList(msgspec.Struct, frozen=True):
 
     def selects(self, device: str) -> bool:
         """True if NCCL would use the device, given as `name` or `name:port`."""
-        name, port = _split_port(device)
+        name, _, digits = device.partition(":")
+        port = int(digits) if digits.isdecimal() else _ANY_PORT
         for entry in self.entries:
             if (name == entry.name or not self.exact) and entry.matches(name, port, exact=self.exact):
                 return not self.exclude
@@ -80,10 +81,3 @@ def _parse_entry(item: str) -> Entry | None:
         return None
     number = _LEADING_NUMBER.match(rest)
     return Entry(name, _ANY_PORT if not colon else int(number[1]) if number else 0)
-
-
-def _split_port(text: str) -> tuple[str, int]:
-    if ":" not in text:
-        return text, _ANY_PORT
-    name, _, port = text.partition(":")
-    return name, int(port) if port.isdecimal() else _ANY_PORT

@@ -45,11 +45,14 @@ def check_number(setting: Setting, _: RankContext) -> Iterator[str]:
         number, number_before = integers.parse(text), integers.parse(text, (2, 31, 2))
         if row.parser not in catalogue.INTEGER_PARSERS:
             effect = "its reader expects digits"
-        elif number is not integers.NoValue.DEFAULT:
+        elif number is not None:
             effect = f"NCCL takes it as {number}"
         else:
-            is_refused = number_before == number
-            effect = "it is refused" if is_refused else "NCCL takes it as 0 up to 2.31 and refuses it from 2.32 on"
+            effect = (
+                "it is refused"
+                if number_before is None
+                else "NCCL takes it as 0 up to 2.31 and refuses it from 2.32 on"
+            )
         yield f"is not a decimal number: {effect}; {fix}"
     elif text and not row.allows(text):
         words = f"one of: {row.words}" if isinstance(row.allowed, catalogue.Enumeration) else row.words
