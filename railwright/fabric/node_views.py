@@ -46,13 +46,10 @@ class NodeSpec(views.View, frozen=True):
 
 
 class NodeCondition(views.View, frozen=True):
-    """A condition of a node, with the time of its last change."""
+    """A condition of a node."""
 
     type: str = ""
     status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
 
 
 class NodeInfo(views.View, frozen=True):

@@ -418,12 +418,10 @@ class Event(View, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     involved_object: ObjectReference = ObjectReference()
-    type: str = ""
     reason: str = ""
     message: str = ""
     last_timestamp: str | None = None
     event_time: str | None = None
-    count: int | None = None
 
 
 class GangPolicy(View, frozen=True):
@@ -438,25 +436,13 @@ class SchedulingPolicy(View, frozen=True):
     gang: GangPolicy | None = None
 
 
-class NetworkTopology(View, frozen=True):
-    """A constraint to HyperNodes in a PodGroup of Volcano."""
-
-    mode: str = ""
-
-
-class SubGroup(View, frozen=True):
-    """An entry of spec.subGroupPolicy of a PodGroup of Volcano: a part of the gang with a constraint of its own."""
-
-    network_topology: NetworkTopology | None = None
-
-
 class PodGroupSpec(View, frozen=True):
     """spec of a PodGroup: `min_member` in Volcano and scheduler-plugins, `scheduling_policy` in Kubernetes itself."""
 
     min_member: int = 0
     scheduling_policy: SchedulingPolicy | None = None
-    network_topology: NetworkTopology | None = None
-    sub_group_policy: list[SubGroup] | None = None
+    network_topology: Source = None  # Volcano's constraint to HyperNodes
+    sub_group_policy: list[Source] | None = None  # parts of the gang with constraints of their own
 
     @property
     def is_confined(self) -> bool:

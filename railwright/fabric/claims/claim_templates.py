@@ -124,10 +124,9 @@ class ClaimedRail(msgspec.Struct, frozen=True):
 
 
 class ClaimPlan(msgspec.Struct, frozen=True):
-    """The claims of a pod: the `devices` of each template by its name, the number of rails, and the GPUs."""
+    """The claims of a pod: the `devices` of each template by its name, and the number of GPUs."""
 
     fabric: str
-    rails: int
     accelerators: int
     templates: dict[str, Tree]
 
@@ -166,10 +165,9 @@ class ClaimedFabric(msgspec.Struct, frozen=True):
             requested = [msgspec.structs.replace(rail, name=name, values=values) for name, rail in named]
         else:
             requested = [rail for rail in own if rail.name in rails]
-        count = len(requested)
         specs = build_specs(self, requested, accelerators)
-        templates = {build_name(self.name, accelerators, count, spec): spec for spec in specs}
-        return ClaimPlan(self.name, count, accelerators, templates)
+        templates = {build_name(self.name, accelerators, len(requested), spec): spec for spec in specs}
+        return ClaimPlan(self.name, accelerators, templates)
 
 
 class Group(NamedTuple):

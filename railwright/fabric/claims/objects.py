@@ -210,7 +210,6 @@ class ResourceClaimTemplate(views.View, frozen=True, dict=True, gc=True):
 class DeviceResult(views.View, frozen=True):
     """A device that was allocated for a request."""
 
-    request: str = ""
     driver: str = ""
     pool: str = ""
     device: str = ""
@@ -234,7 +233,6 @@ class Consumer(views.View, frozen=True):
     """A pod, or another object, for which a claim is reserved."""
 
     resource: str = ""
-    name: str = ""
     uid: str = ""
 
 

@@ -254,7 +254,7 @@ def test_a_declared_size_beyond_the_room_costs_no_more_and_changes_no_target(pla
 
 GANG = views.PodGroup(
     metadata=views.ObjectMeta(namespace="train", name="gang"),
-    spec=views.PodGroupSpec(min_member=1, network_topology=views.NetworkTopology("hard")),
+    spec=views.PodGroupSpec(min_member=1, network_topology={"mode": "hard"}),
 )
 
 
