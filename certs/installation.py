@@ -144,7 +144,7 @@ async def read_state(client: clients.Client, namespace: str, names: Sequence[str
     return ClusterState(namespace, secrets, configurations)
 
 
-async def _write(client: clients.Client, state: ClusterState, step: rotation.Step) -> None:
+async def _write_step(client: clients.Client, state: ClusterState, step: rotation.Step) -> None:
     """Write the objects of a step, one by one. Raises ApiError 409 or 422 if an object has changed since it was read.
 
     If a caBundle cannot be written, everything else is written before the error is raised.
@@ -249,5 +249,5 @@ class Rotator:
         situation = rotation.Situation(self.state.observed, self._specs, self._now(), self._overlap, renew_ca)
         result = rotation.plan(situation)
         if isinstance(result, rotation.Step):
-            await _write(self._client, self.state, result)
+            await _write_step(self._client, self.state, result)
         return result

@@ -223,7 +223,7 @@ def _plan_switch(situation: Situation) -> Step | Wait | None:
             delay = min(situation.overlap, (end - issued) / 2)
         until = issued + delay
         if situation.now < until:
-            return _wait(situation, until, "clients need time to read the next CA")
+            return _build_wait(situation, until, "clients need time to read the next CA")
     keyring = dataclasses.replace(situation.observed.keyring, active_ca=ca, next_ca=None)
     return Step(Action.ACTIVATE, "every client trusts the next CA", keyring=keyring)
 
@@ -243,12 +243,12 @@ def _plan_removal(situation: Situation) -> Step | Wait | None:
         untils += [pki.get_issue_time(pair) + delay] if pair is not None else []
     until = max(untils)
     if situation.now < until:
-        return _wait(situation, until, "the old CA stays trusted")
+        return _build_wait(situation, until, "the old CA stays trusted")
     alone = dataclasses.replace(keyring, trusted=pki.split_bundle(ca.certificate_pem))
     return Step(Action.PRUNE, "no certificate in use was issued by the old CA", keyring=alone)
 
 
-def _wait(situation: Situation, until: dt.datetime, reason: str) -> Wait:
+def _build_wait(situation: Situation, until: dt.datetime, reason: str) -> Wait:
     return Wait(until, reason, soon=until - situation.now <= schedules.PROPAGATION)
 
 

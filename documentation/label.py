@@ -28,19 +28,19 @@ def _list_lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
     gpus = f"{_GPU}: {written['resources']['limits'][_GPU]}"
     yield "  metadata:"
     yield f"    labels: {{{names.FABRIC}: {metadata['labels'][names.FABRIC]}}}"
-    yield f"+   annotations: {{{_NETWORKS}: {_shorten(networks)}}}"
+    yield f"+   annotations: {{{_NETWORKS}: {_shorten_list(networks)}}}"
     yield "  spec:"
     yield f"+   initContainers: [{', '.join(item['name'] for item in after['spec']['initContainers'])}]"
     yield "    containers:"
     yield f"    - name: {container['name']}"
     yield f"-     resources: {{limits: {{{gpus}}}}}"
-    yield f"+     resources: {{limits: {{{gpus}, {_shorten([f'{name}: 1' for name in added])}}}}}"
-    yield f"+     env: [{_shorten(variables, 3)}]"
+    yield f"+     resources: {{limits: {{{gpus}, {_shorten_list([f'{name}: 1' for name in added])}}}}}"
+    yield f"+     env: [{_shorten_list(variables, 3)}]"
     yield f"+     volumeMounts: [{', '.join(mounts)}]"
     yield f"+     securityContext: {{capabilities: {{add: [{', '.join(rights)}]}}}}"
 
 
-def _shorten(values: Sequence[str], most: int = 1) -> str:
+def _shorten_list(values: Sequence[str], most: int = 1) -> str:
     """Return the first values, and the number of the others."""
     left = len(values) - most
     return ", ".join(values[:most]) + (f", and {left} more" if left > 0 else "")

@@ -19,7 +19,7 @@ _READ_VERBS = ("get", "list", "watch")
 def format_permissions() -> str:
     """Return a table with a row for each account and scope."""
     rows = [
-        (f"`{account}`", scope, _describe(rules, is_reading=True), _describe(rules, is_reading=False))
+        (f"`{account}`", scope, _describe_rules(rules, is_reading=True), _describe_rules(rules, is_reading=False))
         for account in list_accounts()
         for scope, rules in sorted(list_rules(account).items())
     ]
@@ -53,7 +53,7 @@ def _read_objects(*paths: pathlib.Path) -> tuple[dict[str, Any], ...]:
     return tuple(tree for text in texts for tree in yaml.safe_load_all(text) if tree)
 
 
-def _describe(rules: Sequence[Mapping[str, Any]], *, is_reading: bool) -> str:
+def _describe_rules(rules: Sequence[Mapping[str, Any]], *, is_reading: bool) -> str:
     """Return `VERBS RESOURCES` of each rule, with the names to which the rule is limited."""
     parts: dict[tuple[str, str], list[str]] = {}
     for rule in rules:

@@ -126,7 +126,7 @@ class ClaimTemplateController:
             if pod is None or (last is not None and last.due > now):
                 continue
             try:
-                await self._write(key, pod)
+                await self._write_template(key, pod)
             except _NotWrittenError as error:
                 refusals = (last.refusals if last else 0) + 1 if error.is_refused else 0
                 growth = (1 << min(max(0, refusals - 1), _MOST_DOUBLINGS)) * random.uniform(1, 1.5)  # noqa: S311 - jitter
@@ -141,21 +141,21 @@ class ClaimTemplateController:
         """Write the template of a workload within a limited time. Return why that failed, "" if it did not."""
         try:
             async with asyncio.timeout(_WRITE_SECONDS):
-                await self._write(key, pod)
+                await self._write_template(key, pod)
         except TimeoutError:
             return f"the API server did not answer within {_WRITE_SECONDS:g} s"
         except _NotWrittenError as error:
             return str(error)
         return ""
 
-    async def _write(self, key: states.Key, pod: views.Pod) -> None:
+    async def _write_template(self, key: states.Key, pod: views.Pod) -> None:
         """Write a template. Raises _NotWrittenError."""
         policy = self._get_policy()
         if policy is None:
             return
         group, _, resource = resources.CLAIM_TEMPLATES.path.rpartition("/")
         try:
-            await self._client.post(f"{group}/namespaces/{key[0]}/{resource}", self._build(key, pod, policy))
+            await self._client.post(f"{group}/namespaces/{key[0]}/{resource}", self._build_template(key, pod, policy))
         except errors.ClusterError as error:
             if error.status == _CONFLICT:  # another replica was first
                 return
@@ -163,7 +163,7 @@ class ClaimTemplateController:
             text = _DENIED if is_denied else error.sentence
             raise _NotWrittenError(text, is_refused=True, retry_after=error.retry_after) from None
 
-    def _build(self, key: states.Key, pod: views.Pod, policy: policies.Policy) -> object:
+    def _build_template(self, key: states.Key, pod: views.Pod, policy: policies.Policy) -> object:
         """Return the template. Raises _NotWrittenError."""
         namespace, name = key
         if key in self._state.claim_templates.classes:

@@ -41,9 +41,9 @@ class PolicyEvents:
         """Report each policy that the store reads."""
         self._poster = poster
         self._is_invalid = False
-        store.subscribe(self._report)
+        store.subscribe(self._report_policy)
 
-    def _report(self, store: policies.PolicyStore) -> None:
+    def _report_policy(self, store: policies.PolicyStore) -> None:
         config_map = store.config_map
         # `kubectl describe` shows no Event without the UID; an equal error of a later version is another Event
         found = ("", "") if config_map is None else (config_map.metadata.uid, config_map.metadata.resource_version)

@@ -50,7 +50,7 @@ class Nodes:
     def replace(self, objects: Sequence[node_views.Node]) -> None:
         """Replace all nodes."""
         self._nodes = {node.metadata.name: _read_resources(node) for node in objects}
-        self._update()
+        self._update_resources()
 
     def upsert(self, obj: node_views.Node) -> None:
         """Add or update a node. Most updates are heartbeats with unchanged resources."""
@@ -58,14 +58,14 @@ class Nodes:
         if self._nodes.get(name) != now:
             self._nodes[name] = now
             if self.offered is not None:
-                self._update()
+                self._update_resources()
 
     def remove(self, obj: node_views.Node) -> None:
         """Remove a node."""
         if self._nodes.pop(obj.metadata.name, None):
-            self._update()
+            self._update_resources()
 
-    def _update(self) -> None:
+    def _update_resources(self) -> None:
         nodes = self._nodes.values()
         offered = frozenset[str]().union(*[node.offered for node in nodes])
         by_old = frozenset[str]().union(*[node.by_old for node in nodes])
@@ -116,13 +116,13 @@ class ClaimTemplates:
         self.own, self.classes = set(), {}
         self.version += 1
         for template in objects_listed:
-            self._store(template)
+            self._store_template(template)
         self.on_change()
 
     def upsert(self, obj: objects.ResourceClaimTemplate) -> None:
         """Add or update a template."""
         self._forget(obj.metadata.key)
-        self._store(obj)
+        self._store_template(obj)
         self.on_change()
 
     def remove(self, obj: objects.ResourceClaimTemplate) -> None:
@@ -130,7 +130,7 @@ class ClaimTemplates:
         self._forget(obj.metadata.key)
         self.on_change()
 
-    def _store(self, template: objects.ResourceClaimTemplate) -> None:
+    def _store_template(self, template: objects.ResourceClaimTemplate) -> None:
         key = template.metadata.key
         if claim_templates.has_content_of_name(template.metadata.name, template.spec.spec.devices):
             self.own.add(key)

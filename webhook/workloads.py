@@ -64,7 +64,7 @@ async def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFact
     kind = _get_kind(request.kind)
     if request.operation not in {"CREATE", "UPDATE"} or request.sub_resource:
         return reviews.allow(request)
-    review = _read(request, kind)
+    review = _read_review(request, kind)
     if isinstance(review, reviews.Answer):
         return review
     cluster_facts = get_facts(request.namespace)
@@ -143,7 +143,7 @@ def _get_kind(requested: reviews.GroupVersionKind) -> frameworks.WorkloadKind:
     return kind
 
 
-def _read(request: reviews.EncodedRequest, kind: frameworks.WorkloadKind) -> _WorkloadReview | reviews.Answer:
+def _read_review(request: reviews.EncodedRequest, kind: frameworks.WorkloadKind) -> _WorkloadReview | reviews.Answer:
     """Return the decoded review. Of a workload with too many entries, return the answer: only updates are allowed."""
     if bytes(request.object) in _NULL:
         raise reviews.MalformedError(f"request.object is missing; {request.operation} has one")

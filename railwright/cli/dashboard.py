@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
         object_files.read_snapshot(arguments.snapshot)
     logging.basicConfig(level=logging.ERROR, format="railwright dashboard: %(message)s")  # the page shows the rest
     try:
-        return asyncio.run(_serve(arguments, _parse_address(arguments.listen)))
+        return asyncio.run(_serve_cluster(arguments, _parse_address(arguments.listen)))
     except ports.ListenError as error:
         raise output.UnreadableError(f"dashboard: {error}") from None
 
@@ -50,7 +50,7 @@ def _parse_address(text: str) -> settings.Address:
     return at
 
 
-async def _report(origin: sources.Sources) -> None:
+async def _report_outages(origin: sources.Sources) -> None:
     """Print each change: the cluster can no longer be read, or can be read again."""
     reported = ""
     while True:
@@ -60,7 +60,7 @@ async def _report(origin: sources.Sources) -> None:
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _serve(arguments: argparse.Namespace, at: settings.Address) -> int:
+async def _serve_cluster(arguments: argparse.Namespace, at: settings.Address) -> int:
     async with contextlib.AsyncExitStack() as stack:
         client, shown = None, f"snapshot {pathlib.Path(arguments.snapshot).name}"
         if not arguments.snapshot:
@@ -78,7 +78,7 @@ async def _serve(arguments: argparse.Namespace, at: settings.Address) -> int:
         origin.store.subscribe(lambda store: state.apply_policy(store.current))
         builder = overview_builder.OverviewBuilder(state.cluster, lambda: origin.store.current, state.pools)
         feed = application.Feed(builder, source=shown, list_problems=origin.list_problems)
-        await serve(feed, (*origin.tasks, functools.partial(_report, origin)), at, is_opened=arguments.open)
+        await serve(feed, (*origin.tasks, functools.partial(_report_outages, origin)), at, is_opened=arguments.open)
     return output.OK
 
 

@@ -255,7 +255,7 @@ class _InjectedTemplate(msgspec.Struct, frozen=True):
         return frozenset(key for key, value in injected.items() if key not in written or written[key] != value)
 
 
-def _inject(
+def _inject_template(
     template: workloads.Template,
     created: _CreatedPod | None,
     item: Object,
@@ -294,7 +294,8 @@ def _check_templates(
     document = manifest.document
     created = {(*item.path, *pod[0].path): pod for pod in item.pods}  # the last if a template has several
     prepared = [
-        _inject(template, created.get(template.path), item, policy, namespace_labels) for template in item.templates
+        _inject_template(template, created.get(template.path), item, policy, namespace_labels)
+        for template in item.templates
     ]
     for one in prepared:
         for answer in one.list_answers():

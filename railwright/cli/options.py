@@ -180,12 +180,12 @@ def find_files(arguments: argparse.Namespace) -> list[str]:
     files = [
         path
         for name in paths
-        for path in (_search(name, is_recursive=arguments.recursive) if os.path.isdir(name) else [name])  # noqa: PTH112 - pathlib would change the path in messages
+        for path in (_search_folder(name, is_recursive=arguments.recursive) if os.path.isdir(name) else [name])  # noqa: PTH112 - pathlib would change the path in messages
     ]
     return list(dict.fromkeys(files))
 
 
-def _search(folder: str, *, is_recursive: bool) -> list[str]:
+def _search_folder(folder: str, *, is_recursive: bool) -> list[str]:
     files: list[str] = []
     for place, folders, names in os.walk(folder):
         files += [os.path.join(place, name) for name in sorted(names) if name.endswith(_MANIFESTS)]  # noqa: PTH118 - see above

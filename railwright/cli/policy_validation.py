@@ -37,7 +37,7 @@ def validate(arguments: argparse.Namespace) -> int:
         for file, document in documents.items()
     }
     if arguments.from_cluster and documents:
-        compared = cluster_access.run(arguments, lambda client: _compare(client, list(documents.values())))
+        compared = cluster_access.run(arguments, lambda client: _compare_with_cluster(client, list(documents.values())))
         for file, lines in zip(documents, compared, strict=True):
             warnings[file] = [*lines, *warnings[file]]
     rows = [(file, result, warnings.get(file, [])) for file, result in results]
@@ -50,7 +50,7 @@ def validate(arguments: argparse.Namespace) -> int:
     return output.FINDINGS if is_rejected else output.OK
 
 
-async def _compare(client: clients.Client, documents: Sequence[model.PolicyDocument]) -> list[list[str]]:
+async def _compare_with_cluster(client: clients.Client, documents: Sequence[model.PolicyDocument]) -> list[list[str]]:
     """Return warnings about each policy: missing objects in the cluster, and removed fabrics that are in use."""
     from webhook import policy_validation, state
 

@@ -55,13 +55,13 @@ class Switch:
 
     async def disable(self) -> None:
         """Delete the objects, if there are any, and print each."""
-        objects = [item for kind in reversed(_PATHS) for item in await self._read(kind)]
+        objects = [item for kind in reversed(_PATHS) for item in await self._read_objects(kind)]
         if not objects:
             print("disabled already: there is no webhook and no policy binding of railwright")
             return
         undo = "To undo: railwright enable."
         try:
-            saved = await self._save(objects)
+            saved = await self._save_copy(objects)
         except errors.ApiError as error:
             if error.status != _MISSING and "being terminated" not in error.message:
                 raise
@@ -71,7 +71,7 @@ class Switch:
                 undo = f"{self._describe_missing_webhooks()} then: railwright enable."
         for item in objects:
             await self._delete(f"{_PATHS[item['kind']]}/{item['metadata']['name']}", item["metadata"].get("uid", ""))
-            self._say("deleted", _describe(item))
+            self._print_change("deleted", _format_title(item))
         print(_DISABLED.format(undo=undo, install=_INSTALL))
 
     async def enable(self) -> None:
@@ -82,7 +82,7 @@ class Switch:
         without webhooks they reject each labelled pod.
         """
         saved = await self._read_copy()
-        has_webhooks = bool(await self._read(_WEBHOOKS))
+        has_webhooks = bool(await self._read_objects(_WEBHOOKS))
         if not saved and has_webhooks:
             print(f"enabled already: the webhooks exist, and there is no {self.copy}")
             return
@@ -99,7 +99,7 @@ class Switch:
             policy = str((item.get("spec") or {}).get("policyName"))
             if item["kind"] == _BINDINGS and policy not in present:
                 output.print_change(
-                    f"not created: {output.escape_controls(_describe(item))}, because there is no "
+                    f"not created: {output.escape_controls(_format_title(item))}, because there is no "
                     f"ValidatingAdmissionPolicy {output.escape_controls(policy)}; to have both: {_INSTALL} with them"
                 )
                 continue
@@ -108,11 +108,11 @@ class Switch:
             except errors.ApiError as error:
                 if error.status != _CONFLICT:
                     raise
-                output.print_change(f"exists already, and stays as it is: {_describe(item)}")
+                output.print_change(f"exists already, and stays as it is: {_format_title(item)}")
             else:
-                self._say("created", _describe(item))
+                self._print_change("created", _format_title(item))
         await self._delete(f"{self._copies}/{self.copy_name}")
-        self._say("deleted", self.copy)
+        self._print_change("deleted", self.copy)
         print(_ENABLED)
 
     def _describe_missing_webhooks(self) -> str:
@@ -122,10 +122,10 @@ class Switch:
             "it the CA at once;"
         )
 
-    def _say(self, verb: str, what: str) -> None:
+    def _print_change(self, verb: str, what: str) -> None:
         output.print_change(f"{self._would}{verb} {output.escape_controls(what)}")
 
-    async def _read(self, kind: str) -> list[Object]:
+    async def _read_objects(self, kind: str) -> list[Object]:
         """Return the installation's objects of a kind."""
         body = json.loads(await self._client.get(_PATHS[kind]))
         policies = {f"{self._name}-{policy}" for policy in _POLICIES}
@@ -135,14 +135,14 @@ class Switch:
             if (item["metadata"]["name"] == self._name if kind == _WEBHOOKS else item["spec"]["policyName"] in policies)
         ]
 
-    async def _save(self, objects: Sequence[Object]) -> Sequence[Object]:
+    async def _save_copy(self, objects: Sequence[Object]) -> Sequence[Object]:
         """Write the copy and return its objects. The objects of an earlier copy stay, if `disable` was interrupted."""
         saved = await self._read_copy()
         stripped = [
             {**item, "metadata": {key: item["metadata"][key] for key in _OWN_METADATA if key in item["metadata"]}}
             for item in objects
         ]
-        restored = {_describe(item): item for item in (*(saved or ()), *stripped)}
+        restored = {_format_title(item): item for item in (*(saved or ()), *stripped)}
         document = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -153,7 +153,7 @@ class Switch:
             await self._client.post(f"{self._copies}{self._query}", document)
         else:
             await self._client.put(f"{self._copies}/{self.copy_name}{self._query}", document)
-        self._say("written", f"{self.copy}: {text.format_count(len(restored), 'object')} to restore")
+        self._print_change("written", f"{self.copy}: {text.format_count(len(restored), 'object')} to restore")
         return list(restored.values())
 
     async def _read_copy(self) -> list[Object] | None:
@@ -202,5 +202,5 @@ def _run(arguments: argparse.Namespace, act: Callable[[Switch], Awaitable[None]]
     return output.OK
 
 
-def _describe(item: Mapping[str, Any]) -> str:
+def _format_title(item: Mapping[str, Any]) -> str:
     return f"{item['kind']} {item['metadata']['name']}"

@@ -111,7 +111,9 @@ def _verify_job(arguments: argparse.Namespace, kind: str, name: str) -> int:
         pods = await job_pods.find(client, namespace, kind, name)
         by_pod = {} if expected.rails is not None else await _read_expectations(client, namespace, pods)
         sources = [_Source(pod, name) for pod in pods for name in _choose_containers(pod)]
-        await cluster_access.gather(functools.partial(_read, client, namespace), sources, at_once=_MAX_CONCURRENT_LOGS)
+        await cluster_access.gather(
+            functools.partial(_fetch_log, client, namespace), sources, at_once=_MAX_CONCURRENT_LOGS
+        )
         for source in sources:
             if source.problem:
                 output.print_note(f"{kind}/{name}: {source.name}: {source.problem}")
@@ -152,7 +154,7 @@ def _choose_containers(pod: job_pods.Pod) -> Sequence[str]:
     return intent.read_record(pod).containers or tuple(container.name for container in pod.spec.containers)
 
 
-async def _read(client: clients.Client, namespace: str, source: _Source) -> None:
+async def _fetch_log(client: clients.Client, namespace: str, source: _Source) -> None:
     """Read the log of a container, unless the pod's preflight failed.
 
     Raises errors that affect every log, such as a missing right; any other error is recorded in the source.

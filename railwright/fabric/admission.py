@@ -65,7 +65,7 @@ def lint_injected(injected: injection.Injection, policy: policies.Policy) -> tup
 
     A launcher has no rails, and passes settings to ranks in other pods.
     """
-    return _lint(injected, find_use(injected, policy.document))
+    return _lint_pod(injected, find_use(injected, policy.document))
 
 
 def lint_recorded(pod: views.Pod, policy: policies.Policy | None) -> tuple[reason.Reason, ...]:
@@ -96,11 +96,11 @@ def lint_recorded(pod: views.Pod, policy: policies.Policy | None) -> tuple[reaso
         ),
     )
     if policy is None or fabric is None:
-        return _lint(injected, rank_contexts.FabricUse(), ignored=record.added)
-    return _lint(injected, find_use(injected, policy.document))
+        return _lint_pod(injected, rank_contexts.FabricUse(), ignored=record.added)
+    return _lint_pod(injected, find_use(injected, policy.document))
 
 
-def _lint(
+def _lint_pod(
     injected: injection.Injection, use: rank_contexts.FabricUse, ignored: Collection[str] = ()
 ) -> tuple[reason.Reason, ...]:
     """Return the warnings about an injected pod, without those about the `ignored` entries of its record."""

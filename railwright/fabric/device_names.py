@@ -70,19 +70,19 @@ def _find_possible_shapes(pod: views.Pod, document: policies.PolicyDocument) -> 
         for shape in shapes:
             if all(value in allowed[key] for key, value in shape.match.items()):
                 yield shape
-                if _implies(allowed, shape):
+                if _implies_shape(allowed, shape):
                     break
         else:
             # every node has a shape if each allowed value of some label implies one
             if not any(
-                values <= {shape.match.get(key) for shape in shapes if _implies(allowed, shape, key)}
+                values <= {shape.match.get(key) for shape in shapes if _implies_shape(allowed, shape, key)}
                 for key, values in allowed.items()
                 if None not in values
             ):
                 yield None
 
 
-def _implies(allowed: Values, shape: policies.NodeShape, besides: str | None = None) -> bool:
+def _implies_shape(allowed: Values, shape: policies.NodeShape, besides: str | None = None) -> bool:
     """True if every node with the allowed values has all labels of a shape except `besides`."""
     return all(key == besides or allowed[key] == {value} for key, value in shape.match.items())
 

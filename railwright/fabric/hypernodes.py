@@ -85,17 +85,17 @@ class Tree:
 
     def upsert(self, obj: HyperNode) -> None:
         """Add or update a HyperNode."""
-        self._store({**self._specs, obj.metadata.name: obj.spec})
+        self._store_specs({**self._specs, obj.metadata.name: obj.spec})
 
     def remove(self, obj: HyperNode) -> None:
         """Remove a deleted HyperNode."""
-        self._store({name: spec for name, spec in self._specs.items() if name != obj.metadata.name})
+        self._store_specs({name: spec for name, spec in self._specs.items() if name != obj.metadata.name})
 
     def replace(self, objects: Sequence[HyperNode]) -> None:
         """Replace all HyperNodes."""
-        self._store({obj.metadata.name: obj.spec for obj in objects})
+        self._store_specs({obj.metadata.name: obj.spec for obj in objects})
 
-    def _store(self, specs: dict[str, Spec]) -> None:
+    def _store_specs(self, specs: dict[str, Spec]) -> None:
         if specs != self._specs:
             self._specs, self._index = specs, None
             self._positions.clear()
@@ -121,7 +121,7 @@ class Tree:
 
     def _get_index(self) -> "_Index":
         if self._index is None:
-            self._index = _build(self._specs)
+            self._index = _build_index(self._specs)
         return self._index
 
     def _find_position(self, node: str, labels: Labels) -> "_Position":
@@ -149,7 +149,7 @@ class _Index(msgspec.Struct, frozen=True):
     problems: tuple[str, ...]
 
 
-def _build(specs: Mapping[str, Spec]) -> _Index:
+def _build_index(specs: Mapping[str, Spec]) -> _Index:
     problems: list[str] = []
     sorted_names = sorted(specs, key=lambda name: (specs[name].tier, name))
     order = {name: position for position, name in enumerate(sorted_names)}

@@ -70,14 +70,14 @@ def compute_requests(spec: views.PodSpec) -> FrozenAmounts:
     for container in spec.containers:
         requests = parse_amounts(container.requests)
         if running:
-            _add(running, requests)
+            _add_amounts(running, requests)
         else:
             running = requests
     if spec.init_containers:
         _add_init_containers(running, spec.init_containers)
     _replace_by_pod_level(running, spec)
     if spec.overhead:
-        _add(running, parse_amounts(spec.overhead))
+        _add_amounts(running, parse_amounts(spec.overhead))
     running[PODS] = UNIT
     if min(running.values()) <= 0:
         running = {name: amount for name, amount in running.items() if amount > 0}
@@ -111,12 +111,12 @@ def _add_init_containers(running: dict[str, int], containers: Sequence[views.Con
     for container in containers:
         requests = parse_amounts(container.requests)
         if container.restart_policy == "Always":
-            _add(sidecars, requests)
+            _add_amounts(sidecars, requests)
             _raise_to(starting, sidecars)
         else:
-            _add(requests, sidecars)
+            _add_amounts(requests, sidecars)
             _raise_to(starting, requests)
-    _add(running, sidecars)
+    _add_amounts(running, sidecars)
     _raise_to(running, starting)
 
 
@@ -130,7 +130,7 @@ def _replace_by_pod_level(total: dict[str, int], spec: views.PodSpec) -> None:
                 total[name] = amount
 
 
-def _add(total: dict[str, int], more: Amounts) -> None:
+def _add_amounts(total: dict[str, int], more: Amounts) -> None:
     for name, amount in more.items():
         total[name] = total.get(name, 0) + amount
 

@@ -51,7 +51,7 @@ def _run(arguments: argparse.Namespace, environment: Mapping[str, str]) -> int:
         vendor_variables=tuple(arguments.vendor_variable),
         environment=environment,
     )
-    view, rails, problems = _wait(host, expectations, arguments.wait)
+    view, rails, problems = _wait_until_found(host, expectations, arguments.wait)
     variables = files.derive_variables(view, rails)
     texts, unfit = files.format_files(expectations, variables)
     problems += unfit
@@ -73,7 +73,7 @@ def _run(arguments: argparse.Namespace, environment: Mapping[str, str]) -> int:
     return FINDINGS if is_failed and not arguments.warn else OK
 
 
-def _wait(
+def _wait_until_found(
     host: hosts.Host, expectations: expected.Expected, seconds: float
 ) -> tuple[resolution.View, tuple[resolution.ResolvedRail, ...], list[checks.Problem]]:
     """Resolve and check until all stated values are found and no address has two GIDs, or the time is over.

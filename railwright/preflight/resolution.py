@@ -77,7 +77,7 @@ def resolve(view: View) -> tuple[ResolvedRail, ...]:
     """
     candidates = list_candidates(view)
     rails = view.expectations.rails or tuple(expected.Rail(name, name) for name in candidates)
-    identified = [_identify(view, rail, rails, position) for position, rail in enumerate(rails)]
+    identified = [_identify_devices(view, rail, rails, position) for position, rail in enumerate(rails)]
     taken = {name for device_names, _ in identified for name in device_names}
     free = iter([name for name in candidates if name not in taken])
     by_order = [not (rail.interface and view.expectations.rule.needs_gid) for rail in rails]
@@ -86,7 +86,7 @@ def resolve(view: View) -> tuple[ResolvedRail, ...]:
         for (device_names, basis), allowed in zip(identified, by_order, strict=True)
     ]
     resolved = [
-        _describe(view, rail, name, basis)
+        _describe_rail(view, rail, name, basis)
         for rail, (device_names, basis) in zip(rails, identified, strict=True)
         for name in device_names or [""]
     ]
@@ -123,7 +123,7 @@ def list_exclusive_rails(view: View, rails: Sequence[ResolvedRail]) -> list[Reso
     return [rail for rail in rails if view.expectations.several_containers and rail.basis == "resource"]
 
 
-def _identify(
+def _identify_devices(
     view: View, rail: expected.Rail, rails: tuple[expected.Rail, ...], position: int
 ) -> tuple[list[str], str]:
     """Return the names of the rail's devices, and what identified them (`basis`); [] and "" without a match."""
@@ -160,7 +160,7 @@ def _list_by_resource(view: View, resource: str, position: int, count: int) -> l
     return [device.name for address in addresses for device in devices if address and device.pci_address == address]
 
 
-def _describe(view: View, rail: expected.Rail, device_name: str, basis: str) -> ResolvedRail:
+def _describe_rail(view: View, rail: expected.Rail, device_name: str, basis: str) -> ResolvedRail:
     """Return a rail with the port, interface and GIDs of its device."""
     interfaces, device = view.network.interfaces, view.devices.get(device_name)
     claimed = [one for one in view.claimed if one.request == rail.name and one.rdma_device in {"", device_name}]

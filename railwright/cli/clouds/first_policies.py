@@ -217,7 +217,7 @@ def find_match(node: node_views.Node, cluster: Cluster, candidates: Sequence[pro
             if is_other or is_elsewhere or (shape.instances and labels.get(INSTANCE_TYPE) not in shape.instances):
                 continue
             needs = [need for need in list_needs(fabric) if need.kind not in cluster.unread]
-            amounts = {need: _count(node, need.name) for need in needs if need.amount}
+            amounts = {need: _get_amount(node, need.name) for need in needs if need.amount}
             is_left = any(amount > need.amount for need, amount in amounts.items() if "shared" not in need.name)
             if not shape.instances and not shape.label and is_left:
                 continue
@@ -283,9 +283,9 @@ def _list_forms(node: node_views.Node, cluster: Cluster) -> list[_Rails]:
     """
     gpus = _count_accelerators(node)
     networks = [(network, resource) for network, resource in cluster.networks if not _is_storage(network, resource)]
-    pooled = [(network, resource) for network, resource in networks if _count(node, resource)]
+    pooled = [(network, resource) for network, resource in networks if _get_amount(node, resource)]
     moved = [row for row in pooled if any(map(_MOVING.search, row[0].plugins))]
-    amounts = {resource: _count(node, resource) for _, resource in moved}
+    amounts = {resource: _get_amount(node, resource) for _, resource in moved}
     if sum(amounts.values()) > 2 * gpus:
         amounts = dict.fromkeys(amounts, max(1, gpus // len(moved)))
     forms = [
@@ -319,7 +319,7 @@ def _write_rails(name: str, nodes: Sequence[node_views.Node], rails: _Rails, clu
     """Return a section with a rail for each network and device."""
     gpus = _count_accelerators(nodes[0])
     requested = collections.Counter(resource for _, resource in rails)
-    offered = {resource: _count(nodes[0], resource) for resource in requested}
+    offered = {resource: _get_amount(nodes[0], resource) for resource in requested}
     plugins = {plugin for network, _ in rails for plugin in network.plugins}
     shared = set.intersection(*(set(node.metadata.labels) for node in nodes))
     preset = next((name for name, keys in presets.DOMAINS.items() if keys[0] in shared), None)
@@ -376,7 +376,10 @@ def _list_uncounted(node: node_views.Node, cluster: Cluster) -> list[str]:
     return [
         name
         for name in _list_resources(node)
-        if _OTHER_ACCELERATOR.search(name) and name not in rails and not name.startswith("rdma/") and _count(node, name)
+        if _OTHER_ACCELERATOR.search(name)
+        and name not in rails
+        and not name.startswith("rdma/")
+        and _get_amount(node, name)
     ]
 
 
@@ -426,7 +429,7 @@ def _format_policy(sections: Sequence[_Section], gaps: Sequence[str]) -> Iterato
     yield f"defaultFabric: {largest}" + (
         "  # the fabric of most nodes; jobs for other nodes name theirs" if len(named) > 1 else ""
     )
-    offered = {name for section in sections for name in ACCELERATORS if _count(section.nodes[0], name)}
+    offered = {name for section in sections for name in ACCELERATORS if _get_amount(section.nodes[0], name)}
     if offered - {ACCELERATORS[0]}:  # the policy's default
         yield f"accelerators: [{', '.join(sorted(offered))}]"
     yield "fabrics:"
@@ -454,7 +457,7 @@ def _name_nodes(nodes: Sequence[node_views.Node]) -> str:
     return f"{text.format_count(len(nodes), 'node')} ({text.join_first([node.metadata.name for node in nodes], 2)})"
 
 
-def _count(node: node_views.Node, resource: str) -> int:
+def _get_amount(node: node_views.Node, resource: str) -> int:
     """Return the amount of a resource on a node, healthy or not."""
     amounts: Mapping[str, views.RawQuantity] = {**node.status.allocatable, **node.status.capacity}
     return quantity.read_units(amounts.get(resource, 0))
@@ -462,4 +465,4 @@ def _count(node: node_views.Node, resource: str) -> int:
 
 def _count_accelerators(node: node_views.Node) -> int:
     """Return the number of accelerators that device plugins offer."""
-    return sum(_count(node, name) for name in ACCELERATORS)
+    return sum(_get_amount(node, name) for name in ACCELERATORS)

@@ -167,7 +167,7 @@ def _choose_nodes(cluster: Cluster, pods: Sequence[Tree]) -> list[str]:
         decision = placement.score(request, memory)
         memory, best = decision.memory, max(decision.scores.values())
         node = rng.choice([name for name, score in decision.scores.items() if score == best])
-        state.cluster.upsert_pod(msgspec.convert(_bind(pod, node), views.Pod))
+        state.cluster.upsert_pod(msgspec.convert(_bind_pod(pod, node), views.Pod))
         left.remove(node)
         chosen.append(node)
     return chosen
@@ -177,13 +177,13 @@ def _assess_placement(
     cluster: Cluster, pods: Sequence[Tree], nodes: Sequence[str]
 ) -> tuple[overview_builder.OverviewBuilder, overview_types.Gang]:
     """Return the overview of the cluster with the pods on these nodes, and their gang."""
-    state = _fill_state(cluster, [_bind(pod, node) for pod, node in zip(pods, nodes, strict=True)])
+    state = _fill_state(cluster, [_bind_pod(pod, node) for pod, node in zip(pods, nodes, strict=True)])
     builder = overview_tables.assess(state, cluster.policy)
     [gang] = builder.build_overview().gangs
     return builder, gang
 
 
-def _bind(pod: Tree, node: str) -> Tree:
+def _bind_pod(pod: Tree, node: str) -> Tree:
     return {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": {"phase": "Running"}}
 
 

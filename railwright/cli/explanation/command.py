@@ -46,7 +46,7 @@ def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
         slash, name, others = "/", others[0], others[1:]
     is_object = slash and (_OBJECT.fullmatch(f"{kind}/{name}") or (base in _GROUPS and name))
     if not is_pod and (is_file or not is_object):
-        _reject(arguments, ("token_file",), "explain pod/NAME")
+        _reject_options(arguments, ("token_file",), "explain pod/NAME")
         if _NAME.fullmatch(word) and not is_file:
             raise output.UnreadableError(
                 f"{word}: No such file or directory; for an object of the cluster give KIND/NAME, as job/NAME"
@@ -56,7 +56,7 @@ def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
         raise output.UnreadableError(
             f"explain {kind}/{name} {' '.join(others)}: give one pod, as pod/NAME -n NAMESPACE"
         )
-    _reject(arguments, ("policy", "snapshot", "filename", "recursive"), "explain FILE")
+    _reject_options(arguments, ("policy", "snapshot", "filename", "recursive"), "explain FILE")
     if base not in _WORDS:
         raise output.UnreadableError(
             f"explain {kind}/{name}: {base} is no kind of workload that railwright knows, and there is no such file; "
@@ -70,7 +70,7 @@ def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
     return ("" if base in _POD else base, name)
 
 
-def _reject(arguments: argparse.Namespace, given: Sequence[str], form: str) -> None:
+def _reject_options(arguments: argparse.Namespace, given: Sequence[str], form: str) -> None:
     """Raise UnreadableError if options are given that only `form` of the command has."""
     present = [f"--{option.replace('_', '-')}" for option in given if getattr(arguments, option)]
     if present:

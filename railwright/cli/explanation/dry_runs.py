@@ -47,14 +47,14 @@ _MAX_GENERATE_NAME = 58  # characters before the five that the API server append
 
 async def ask(client: clients.Client, template: templates.Template) -> previews.AdmissionPreview:
     """Dry-run the pod of a template. Raise UnreadableError without the right to, and ClusterError without an answer."""
-    answer = await _ask(client, template, template.pod)
+    answer = await _dry_run_pod(client, template, template.pod)
     is_unenforced = answer.outcome in previews.UNENFORCED or answer.message == _UNENFORCED
     if not (template.inherits_label and is_unenforced):
         return answer
     # In mode warn the label is not copied into the template, so the controller creates the pods without it.
     metadata = template.pod["metadata"]
     labels = {key: value for key, value in metadata["labels"].items() if key != names.FABRIC}
-    created = await _ask(client, template, {**template.pod, "metadata": {**metadata, "labels": labels}})
+    created = await _dry_run_pod(client, template, {**template.pod, "metadata": {**metadata, "labels": labels}})
     if created.is_rejected:
         return created
     warnings = [warning for warning in answer.warnings if warning.code != _KUBERNETES]
@@ -63,7 +63,7 @@ async def ask(client: clients.Client, template: templates.Template) -> previews.
     return msgspec.structs.replace(created, outcome=outcome, warnings=warnings)
 
 
-async def _ask(client: clients.Client, template: templates.Template, pod: Tree) -> previews.AdmissionPreview:
+async def _dry_run_pod(client: clients.Client, template: templates.Template, pod: Tree) -> previews.AdmissionPreview:
     """Dry-run a pod of a template.
 
     The webhook does not get every pod, so a dry run has no warning about a misspelt label: it is added here.

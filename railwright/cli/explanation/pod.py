@@ -249,7 +249,7 @@ def explain(arguments: argparse.Namespace, form: str, name: str) -> int:
 
     async def read(client: clients.Client) -> tuple[PodRecord, str]:
         chosen = await _choose_pod(client, namespace, form, name) if form else name
-        return await _read(client, namespace, chosen, token)
+        return await _read_record(client, namespace, chosen, token)
 
     record, note = cluster_access.run(arguments, read)
     if formats.is_document(arguments.output):
@@ -262,7 +262,7 @@ def explain(arguments: argparse.Namespace, form: str, name: str) -> int:
     return output.FINDINGS if record.uninjected or is_worse or record.preflight_failure else output.OK
 
 
-async def _read(client: clients.Client, namespace: str, name: str, token: str) -> tuple[PodRecord, str]:
+async def _read_record(client: clients.Client, namespace: str, name: str, token: str) -> tuple[PodRecord, str]:
     """Return the pod's record, and why it lacks the extender's answer. Raise UnreadableError and ClusterError.
 
     The extender is not asked about pods that are not injected, which it would explain as if they had their rails, or

@@ -65,7 +65,7 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
     kind = registry.find_kind(group, version, tree["kind"])
     if kind is None:
         return None
-    workload = _read(kind, tree, own_namespace)
+    workload = _read_templates(kind, tree, own_namespace)
     templates = []
     for template in workload.templates:
         origin = template.find_origin(tree)
@@ -119,7 +119,7 @@ def check_train_job(tree: Tree) -> Iterator[reason.Reason]:
         )
 
 
-def _read(kind: frameworks.WorkloadKind, tree: Tree, namespace: str) -> stored.Workload:
+def _read_templates(kind: frameworks.WorkloadKind, tree: Tree, namespace: str) -> stored.Workload:
     if not kind.passes_label and isinstance(tree.get("metadata"), dict):
         labels = frameworks.get_mapping(tree, "metadata", "labels")
         own = {key: value for key, value in labels.items() if key != names.FABRIC}

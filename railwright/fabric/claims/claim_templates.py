@@ -50,16 +50,16 @@ class OwnClaim(NamedTuple):
 def build_name(fabric: str, accelerators: int, rails: int, devices: Tree) -> str:
     """Return the name of the template with these `devices`, for a pod whose claims have this many GPUs and rails."""
     readable = _INVALID.sub("-", fabric.lower()).strip("-")[:_MAX_FABRIC]
-    return f"{names.CLAIM_TEMPLATE_PREFIX}{readable}-{accelerators}x{rails}-{_hash(devices)}"
+    return f"{names.CLAIM_TEMPLATE_PREFIX}{readable}-{accelerators}x{rails}-{_hash_devices(devices)}"
 
 
 def has_content_of_name(name: str, devices: Any) -> bool:
     """True if the hash in the template's name is that of `devices`."""
     match = _NAME.fullmatch(name)
-    return match is not None and match[3] == _hash(devices)
+    return match is not None and match[3] == _hash_devices(devices)
 
 
-def _hash(devices: Any) -> str:
+def _hash_devices(devices: Any) -> str:
     return hashlib.sha256(_encode(devices)).hexdigest()[:_DIGITS]
 
 

@@ -68,15 +68,15 @@ def plan(
     scheduler = find_scheduler(workload, [part.pod for part in parts])
     record = intent.TopologyRecord(scheduler=scheduler, mode=fabric.placement.gang_topology)
     try:
-        writing = _write(scheduler, request)
+        writing = _write_fields(scheduler, request)
     except requests.NotWrittenError as error:
         # the operator asked for a topology that this scheduler cannot read; other causes are in the manifest
         is_warned = error.reason.code == AdmissionCode.TOPOLOGY_NO_KEY
         warnings = (error.reason,) if is_warned else ()
-        return TopologyPlan(_annotate(plans, record, error.reason), warnings=warnings)
+        return TopologyPlan(_build_annotations(plans, record, error.reason), warnings=warnings)
     record = msgspec.structs.replace(record, level=writing.level, fields=tuple(writing.fields))
     requested = _describe(scheduler, request, writing)
-    return TopologyPlan(_annotate(plans, record, requested, writing.annotations), writing.fields)
+    return TopologyPlan(_build_annotations(plans, record, requested, writing.annotations), writing.fields)
 
 
 def find_scheduler(workload: templates.Workload, pods: Iterable[views.Pod]) -> str:
@@ -89,7 +89,7 @@ def find_scheduler(workload: templates.Workload, pods: Iterable[views.Pod]) -> s
     return ", ".join(sorted(named))[:_MAX_NAMES] or KUBE_SCHEDULER
 
 
-def _write(scheduler: str, request: requests.TopologyRequest) -> requests.SchedulerFields:
+def _write_fields(scheduler: str, request: requests.TopologyRequest) -> requests.SchedulerFields:
     kind = request.workload.kind.display_name
     write = _WRITERS.get((scheduler, kind))
     if write is None:
@@ -185,7 +185,7 @@ def _has_topology_from_railwright(plans: Sequence[template_plan.TemplatePlan], t
     return has_field and is_field_written(planned.template for planned in plans)
 
 
-def _annotate(
+def _build_annotations(
     plans: Sequence[template_plan.TemplatePlan],
     record: intent.TopologyRecord,
     why: reason.Reason,

@@ -128,10 +128,10 @@ def parse(text: str, namespace: str) -> tuple[Selection, ...]:
     """Return the attachments of a pod in `namespace`, in order. Raises InvalidNetworksError."""
     if not text:
         return ()
-    return _parse_cached(text, namespace) if len(text) <= _MAX_CACHED_LENGTH else _parse(text, namespace)
+    return _parse_cached(text, namespace) if len(text) <= _MAX_CACHED_LENGTH else _parse_value(text, namespace)
 
 
-def _parse(text: str, namespace: str) -> tuple[Selection, ...]:
+def _parse_value(text: str, namespace: str) -> tuple[Selection, ...]:
     if not text.isascii() and _LONE_SURROGATE.search(text):
         raise InvalidNetworksError(0, "contains half of a UTF-16 surrogate pair; remove it")
     if is_json(text):
@@ -154,12 +154,12 @@ def merge(text: str, theirs: tuple[Selection, ...], ours: tuple[Selection, ...])
         merged = ",".join([text] * bool(text) + [_format_item(selection) for selection in missing])
     else:
         own = parse(text, "")  # entries without a namespace stay without one
-        merged = _encode([_build_item(selection) for selection in (*own, *missing)])
+        merged = _encode_array([_build_item(selection) for selection in (*own, *missing)])
     return Merged(merged, theirs + missing, len(missing))
 
 
 # Pods of a gang have the same value. The bounds limit the memory that users' values can take.
-_parse_cached = functools.lru_cache(maxsize=512)(_parse)
+_parse_cached = functools.lru_cache(maxsize=512)(_parse_value)
 
 
 def _find_missing(theirs: Sequence[Selection], ours: tuple[Selection, ...]) -> tuple[Selection, ...]:
@@ -311,10 +311,10 @@ def _parse_entry(entry: Any, position: int, namespace: str) -> Selection:
 
 def _read_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object as Go reads it: the case of Multus's keys is ignored, and null counts as absent."""
-    return {_fold(key): value for key, value in pairs if value is not None}
+    return {_fold_case(key): value for key, value in pairs if value is not None}
 
 
-def _fold(key: str) -> str:
+def _fold_case(key: str) -> str:
     folded = key.casefold()
     return folded if folded in _FOLDED_KEYS else key  # others are reported as they are written
 
@@ -325,7 +325,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_read_object)
 def _append_to_array(text: str, missing: Sequence[Selection], *, empty: bool) -> str:
     """Insert the missing entries before the closing bracket. The user's bytes do not change."""
     head = text.rstrip()
-    ours = _encode([_build_item(attachment) for attachment in missing])
+    ours = _encode_array([_build_item(attachment) for attachment in missing])
     return f"{head[:-1]}{'' if empty else ','}{ours[1:]}{text[len(head) :]}"
 
 
@@ -335,6 +335,6 @@ def _build_item(attachment: Selection) -> dict[str, str]:
     return {key: value for key, value in item.items() if value}
 
 
-def _encode(entries: Sequence[dict[str, str]]) -> str:
+def _encode_array(entries: Sequence[dict[str, str]]) -> str:
     """Return the text of a JSON array."""
     return msgspec.json.encode(entries).decode()

@@ -23,7 +23,7 @@ def parse(text: str, version: tuple[int, ...] | None = None) -> int | None:
     if match is None:
         return 0 if version is not None and version < _WORDS_REJECTED else None
     sign, digits = match.groups()
-    number = _convert(digits)
+    number = _convert_digits(digits)
     if number is None:
         return None
     number = -number if sign == "-" else number
@@ -40,7 +40,7 @@ def is_octal(text: str) -> bool:
     return _LEADING_ZERO.fullmatch(text) is not None
 
 
-def _convert(digits: str) -> int | None:
+def _convert_digits(digits: str) -> int | None:
     if digits[:2] in {"0x", "0X"}:
         digits, base = digits[2:].lstrip("0") or "0", 16
     elif digits[0] == "0":

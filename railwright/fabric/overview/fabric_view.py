@@ -46,7 +46,7 @@ class FabricView:
         pools = intent.group_by_resource(fabric.rails)
         self._pools = {resource: [*map(self._rails.index, own)] for resource, own in pools.items()}  # positions
         self.leaves: Mapping[str, overview_types.Leaf] = {}  # by id, those of a spine together
-        self.summary = self._summarize()
+        self.summary = self._build_summary()
 
     def refresh(self, ranks: Ranks) -> Iterator[None]:
         """Compute all nodes. Yields between slices so that the caller can pause."""
@@ -68,14 +68,14 @@ class FabricView:
         keys = ["/".join((self.name, *reversed(leaf))) for leaf in rows_by_leaf]  # the full chain of domains
         ordered = sorted(zip(keys, leaves, strict=True), key=lambda item: _build_leaf_sort_key(item[1]))
         self.leaves = dict(ordered)
-        self.summary = self._summarize()
+        self.summary = self._build_summary()
 
     def get_leaf(self, node: str) -> topology.Domain:
         """Return the leaf of a node; NO_DOMAIN if it has none."""
         info = self._cluster.nodes.get(node)
         return self._cluster.find_leaf(info, self._levels, self._rails) if info is not None else topology.NO_DOMAIN
 
-    def _summarize(self) -> overview_types.Fabric:
+    def _build_summary(self) -> overview_types.Fabric:
         rows = [row for leaf in self.leaves.values() for row in leaf.nodes]
         free, busy, dead = count_rails(rows)
         return overview_types.Fabric(

@@ -118,20 +118,20 @@ def parse(output: str) -> Reading:
     sections = re.split(r"^(?:uptime|net|rails)$", output, maxsplit=3, flags=re.MULTILINE)
     ports, uptime, net, rails = (*sections, "", "", "")[:4]
     counted: dict[str, dict[str, int]] = {}
-    for place, name, value in _split(ports, 3):
+    for place, name, value in _split_lines(ports, 3):
         counted.setdefault(place.replace("/ports/", ":"), {})[name] = _parse_number(value)
     return Reading(
         uptime=_parse_number(uptime.partition(".")[0].strip()),
-        ports={port: _choose(counters) for port, counters in counted.items()},
+        ports={port: _choose_counters(counters) for port, counters in counted.items()},
         interfaces={
             words[0].removesuffix(":"): _parse_number(words[1]) + _parse_number(words[9])
-            for words in _split(net.replace(":", ": "), 17)  # bytes received first, bytes sent ninth
+            for words in _split_lines(net.replace(":", ": "), 17)  # bytes received first, bytes sent ninth
         },
         rails=found_rails.read(rails).rails,
     )
 
 
-def _split(lines: str, columns: int) -> list[list[str]]:
+def _split_lines(lines: str, columns: int) -> list[list[str]]:
     return [words for words in map(str.split, lines.splitlines()) if len(words) == columns]
 
 
@@ -139,7 +139,7 @@ def _parse_number(value: str) -> int:
     return int(value) if value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS else 0
 
 
-def _choose(counters: Mapping[str, int]) -> tuple[int, int]:
+def _choose_counters(counters: Mapping[str, int]) -> tuple[int, int]:
     """Return bytes sent and received by the first pair of names that a port has."""
     pairs = [(sent, received, unit) for sent, received, unit in _COUNTERS if sent in counters and received in counters]
     return next(((counters[sent] * unit, counters[received] * unit) for sent, received, unit in pairs), (0, 0))

@@ -51,7 +51,7 @@ def _describe_label(label: str, users: Users) -> reason.Reason | None:
         pods = [pod for pod in users.labelled.pods if pod.metadata.labels.get(names.FABRIC) == label]
         if not pods and not namespaces:
             return None
-        counted = _count(pods, is_complete=users.labelled.is_complete) if pods else ""
+        counted = _count_users(pods, is_complete=users.labelled.is_complete) if pods else ""
     users_of_label = " and ".join(filter(None, (counted, opted_in)))
     return reason.Reason(
         AdmissionCode.FABRIC_IN_USE,
@@ -60,7 +60,7 @@ def _describe_label(label: str, users: Users) -> reason.Reason | None:
     )
 
 
-def _count(pods: Sequence[views.Pod], *, is_complete: bool) -> str:
+def _count_users(pods: Sequence[views.Pod], *, is_complete: bool) -> str:
     """Return a phrase with the number of pods and of jobs, and the pods of each namespace that has the most."""
     jobs = len({membership.find_gang(pod) or pod.metadata.identity for pod in pods})
     by_namespace = Counter(pod.metadata.namespace for pod in pods).most_common()
