@@ -97,7 +97,7 @@ class Parser(argparse.ArgumentParser):
             return leaf, arguments
         if words and (not words[0].startswith("-") or words[0] in _INFORMING):
             self.parse_args(words)  # prints help, the version, or which words are known
-        return self.error(f"give {self.command.metavar} first, one of {', '.join(self.children)}")
+        return self.error(f"{self.command.metavar} must come first: one of {', '.join(self.children)}")
 
 
 # --- which cluster, which objects -------------------------------------------------------------------------
@@ -165,7 +165,9 @@ def add_filenames(parser: Parser) -> None:
 def check_paths(paths: Sequence[str]) -> None:
     """Raise UnreadableError if there is no path, or if standard input comes twice."""
     if not paths:
-        raise output.UnreadableError("give FILE, or - for standard input; --help has all forms of the command")
+        raise output.UnreadableError(
+            "FILE is missing; give one, or - for standard input; --help has all forms of the command"
+        )
     if paths.count(_STDIN) > 1:
         raise output.UnreadableError("- (standard input) can be read only once")
 

@@ -42,7 +42,7 @@ def verify(arguments: argparse.Namespace) -> int:
     if kind in _KINDS and name and not is_file:
         return (_verify_counters if arguments.counters else _verify_job)(arguments, kind, name)
     if arguments.counters:
-        raise output.UnreadableError("--counters: only for job/NAME, gang/NAME or pod/NAME")
+        raise output.UnreadableError("--counters needs an object of the cluster: give job/NAME, gang/NAME or pod/NAME")
     if slash and kind.isalpha() and not is_file:
         raise output.UnreadableError(
             f"{word}: No such file or directory; for an object of the cluster give job/NAME, gang/NAME or pod/NAME"

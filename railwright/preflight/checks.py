@@ -38,7 +38,7 @@ def check(view: resolution.View, rails: Sequence[resolution.ResolvedRail]) -> It
         yield from check_rail(view, rail)
     yield from _check_order(view, rails)
     for rail in resolution.list_exclusive_rails(view, rails):
-        what = "is in one container only, and several request such devices, so no list is written"
+        what = "is in one container only, and several request such devices, so no device list is written"
         fix = "name one container in annotation railwright.io/containers"
         yield Problem(name_rail(rail), what, fix, stated=False)
     yield from _check_common_index(view, rails)
@@ -147,7 +147,7 @@ def _check_order(view: resolution.View, rails: Sequence[resolution.ResolvedRail]
         if name not in used and resolution.is_ready(view, view.devices[name])
     ]
     if by_order and left:
-        what = f"chosen in natural order, with {_join(left)} unused"
+        what = f"found by the order of names alone, while {_join(left)} is unused"
         fix = "state `device` of these rails in the policy"
         yield Problem(", ".join(map(name_rail, by_order[:_MAX_NAMES])), what, fix, stated=False)
     if shared := [name for name, count in used.items() if count > 1]:

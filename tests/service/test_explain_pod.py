@@ -91,7 +91,7 @@ async def test_a_pod_that_does_not_exist_is_an_error(run):
         ((), "pod/NAME -n NAMESPACE"),
         (("a/b/c",), "pod/NAME -n NAMESPACE"),
         (("a/b", "-n", "c"), "another namespace"),
-        (("a/b", "--policy", "p"), "--policy: only for `explain FILE`"),
+        (("a/b", "--policy", "p"), "--policy: only `explain FILE` has it; leave it out"),
         (("a/b", "--kubeconfig", "/nonexistent"), "/nonexistent"),
     ],
 )

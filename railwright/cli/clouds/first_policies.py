@@ -132,7 +132,8 @@ def print_policy(arguments: argparse.Namespace) -> int:
     """Print the policy of a profile or of a cluster and return 0. Raise UnreadableError or ClusterError."""
     if not arguments.cloud and not arguments.from_cluster:
         listed = profiles.format_list()
-        raise output.UnreadableError(f"give --from-cluster, or --cloud NAME with one of these profiles:\n{listed}")
+        what = "the source of the policy is missing; give --from-cluster, or --cloud NAME with one of these profiles"
+        raise output.UnreadableError(f"{what}:\n{listed}")
     chosen = [profiles.find(arguments.cloud)] if arguments.cloud else profiles.list_profiles()
     if arguments.from_cluster:
         cluster = cluster_access.run(arguments, read, "a profile: --cloud NAME")

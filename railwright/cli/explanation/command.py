@@ -74,4 +74,4 @@ def _reject_options(arguments: argparse.Namespace, given: Sequence[str], form: s
     """Raise UnreadableError if options are given that only `form` of the command has."""
     present = [f"--{option.replace('_', '-')}" for option in given if getattr(arguments, option)]
     if present:
-        raise output.UnreadableError(f"{', '.join(present)}: only for `{form}`")
+        raise output.UnreadableError(f"{', '.join(present)}: only `{form}` has it; leave it out")

@@ -195,7 +195,7 @@ def test_a_repeated_key_is_a_finding_and_the_last_one_counts_as_in_kubectl(lint)
 @pytest.mark.parametrize(
     ("arguments", "files", "reason"),
     [
-        ([], {}, "give FILE, or - for standard input; --help has all forms"),
+        ([], {}, "FILE is missing; give one, or - for standard input; --help has all forms"),
         (["no/such/file"], {}, "No such file"),
         ([], {"a_dot_yaml": "kind: [\n"}, "is not YAML"),
         ([], {"a_dot_yaml": "- 1\n- 2\n"}, "contains no Kubernetes object"),

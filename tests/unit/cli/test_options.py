@@ -60,14 +60,14 @@ def test_every_command_is_in_one_group_and_servers_have_their_own():
     ("words", "said"),
     [
         (["gang"], "argument COMMAND: invalid choice: 'gang' (choose from "),
-        (["policy"], "give ACTION first, one of init, validate, scheduler-config, schema\n"),
-        ([], "give COMMAND first, one of certs, check, "),
+        (["policy"], "ACTION must come first: one of init, validate, scheduler-config, schema\n"),
+        ([], "COMMAND must come first: one of certs, check, "),
         (["gangs", "--namspace", "x"], "unrecognized arguments: --namspace x\n"),
         (["gangs", "--names", "x"], "unrecognized arguments: --names x\n"),
         (["certs", "rotate", "--renew-cas"], "unrecognized arguments: --renew-cas\n"),
         (["fabric", "a"], "unrecognized arguments: a\n"),
-        (["--waiting", "gangs"], "give COMMAND first, one of certs, check, "),
-        (["-n", "prod", "gangs"], "give COMMAND first, one of certs, check, "),
+        (["--waiting", "gangs"], "COMMAND must come first: one of certs, check, "),
+        (["-n", "prod", "gangs"], "COMMAND must come first: one of certs, check, "),
     ],
 )
 def test_wrong_usage_is_named_after_the_usage_of_the_command(words, said, capsys):

@@ -56,13 +56,13 @@ def test_the_exit_code_and_the_line_state_the_result(verify, write_log, log, cod
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "give FILE, or - for standard input"),
+        ((), "FILE is missing; give one, or - for standard input"),
         (
             ("jobset/llm",),
             "jobset/llm: No such file or directory; for an object of the cluster give job/NAME, gang/NAME",
         ),
         (("./run.log",), "./run.log: No such file or directory"),
-        (("run.log", "--counters"), "--counters: only for job/NAME, gang/NAME or pod/NAME"),
+        (("run.log", "--counters"), "--counters needs an object of the cluster: give job/NAME, gang/NAME or pod/NAME"),
     ],
 )
 def test_words_that_name_no_log_and_no_object_are_an_error(verify, words, said):

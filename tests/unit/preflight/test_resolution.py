@@ -209,7 +209,8 @@ def test_functions_of_one_of_several_containers_are_not_in_the_lists_for_all_con
     assert (result.code, find(result, "device"), read_env(result)) == (0, ["mlx5_2"], {})
     assert (result.files["nccl.conf"], result.files["ucx.conf"]) == ("", "")
     assert (
-        "rail0 mlx5_2: is in one container only, and several request such devices, so no list is written" in result.line
+        "rail0 mlx5_2: is in one container only, and several request such devices, so no device list is written"
+        in result.line
     )
     assert read_env(run(tmp_path, *options, environment=environment))["NCCL_IB_HCA"] == "=mlx5_2"
     shared = run(tmp_path, *options, "--several-containers")  # a plugin that shares devices sets no such variable
@@ -223,7 +224,10 @@ def test_shared_infiniband_devices_that_are_ready_come_first_and_the_choice_is_n
     node.add_device("mlx5_3", pci=sysfs_trees.name_function(6), link_layer="InfiniBand", state="1: DOWN")
     result = run(tmp_path, INFINIBAND, *build_rail_options(2, "rail{0}"))
     assert (result.code, find(result, "device")) == (0, ["mlx5_2", "mlx5_11"])
-    assert "rail0 mlx5_2, rail1 mlx5_11: chosen in natural order, with mlx5_20 unused: state `device`" in result.line
+    assert (
+        "rail0 mlx5_2, rail1 mlx5_11: found by the order of names alone, while mlx5_20 is unused: state `device`"
+        in result.line
+    )
 
 
 def test_on_the_host_network_roce_devices_have_a_gid_of_the_node(tmp_path):
