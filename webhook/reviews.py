@@ -215,7 +215,7 @@ def limit_warnings(warnings: Sequence[reasons.Reason]) -> list[str]:
 
 
 def _format_value(value: Any) -> str:
-    return text.abbreviate(repr(value), 100)
+    return text.truncate(repr(value), 100)
 
 
 MAX_POD_VALUES = 10_000  # above any pod in use: 2,000 variables with their managedFields

@@ -279,7 +279,7 @@ def _warn_late_label(review: _WorkloadReview) -> Iterator[reason.Reason]:
     if before is None or label in (None, names.FABRIC_NONE, before.label):
         return
     if any(template.pod.metadata.labels.get(names.FABRIC) != label for template in workload.templates):
-        kind, value = workload.kind.name, text.abbreviate(str(label), 63)
+        kind, value = workload.kind.name, text.truncate(str(label), 63)
         late = reason.Reason(
             AdmissionCode.LABEL_TOO_LATE,
             f"label {names.FABRIC} {value!r} of the {kind} comes too late: its template cannot change any more, so its "

@@ -133,7 +133,7 @@ def _format_value(value: Any) -> str:
     if isinstance(value, dict | list):
         kind = "mapping" if isinstance(value, dict) else "list"
         return f"a {kind}" if value else f"an empty {kind}"
-    return texts.abbreviate(json.dumps(value), _MAX_SHOWN)
+    return texts.truncate(json.dumps(value), _MAX_SHOWN)
 
 
 def _find_nearest(word: Any, allowed: Iterable[str]) -> str | None:

@@ -56,14 +56,9 @@ def truncate(text: str, max_length: int) -> str:
     return text if len(text) <= max_length else text[: max_length - 3] + "..."
 
 
-def abbreviate(text: str, length: int) -> str:
-    """Return the first `length` characters, and `...` after them if there are more."""
-    return text if len(text) <= length else f"{text[:length]}..."
-
-
 def quote(text: str) -> str:
     """Return a user's value for a message: quoted, escaped and truncated."""
-    return repr(abbreviate(text, _MAX_QUOTED))
+    return repr(truncate(text, _MAX_QUOTED))
 
 
 def limit(text: str, max_length: int) -> str:
@@ -92,7 +87,7 @@ def limit_warning(text: str, max_length: int) -> str:
 def join_fitting(items: Iterable[str], max_length: int = _MAX_LIST) -> str:
     """Return the first items, each once, in about `max_length` characters, and the number of the others."""
     distinct = list(dict.fromkeys(items))
-    shown, count = abbreviate(distinct[0], max_length), 1
+    shown, count = truncate(distinct[0], max_length), 1
     while count < len(distinct) and len(shown) + len(distinct[count]) <= max_length:
         shown = f"{shown}, {distinct[count]}"
         count += 1

@@ -98,7 +98,7 @@ def check_label(
     """
     lacking = [template for template in templates_read if names.FABRIC not in template.pod.metadata.labels]
     if label is not None and not kind.passes_label and lacking:
-        value = text.abbreviate(label, _MAX_VALUE)
+        value = text.truncate(label, _MAX_VALUE)
         cause = f"a {kind.name} passes no label to its pods"
         yield reasons.Reason(
             AdmissionCode.LABEL_NOT_PASSED,
@@ -110,7 +110,7 @@ def check_label(
         if own != names.FABRIC_NONE:
             yield reasons.Reason(
                 AdmissionCode.LABEL_IN_TEMPLATE,
-                f"label {names.FABRIC} {text.abbreviate(own, _MAX_VALUE)!r} is in {labelled[0].title} only: its pods "
+                f"label {names.FABRIC} {text.truncate(own, _MAX_VALUE)!r} is in {labelled[0].title} only: its pods "
                 "get their rails, but quotas, queues and PodGroups do not count the devices",
                 fix=f"set the label in metadata.labels of the {kind.name}",
             )
@@ -211,7 +211,7 @@ def _explain_wrong_key(metadata: views.BriefMeta, key_type: str, key: str, value
 
 
 def _explain(key_type: str, key: str, value: str, cause: str, fix: str, owner: str = "") -> KeyReason:  # noqa: PLR0913, PLR0917 - parts of one sentence
-    shown = text.abbreviate(value, _MAX_VALUE)
+    shown = text.truncate(value, _MAX_VALUE)
     message = f"{key_type} {key[:_MAX_KEY]} {shown!r}{owner} has no effect: {cause}"
     return KeyReason(AdmissionCode.KEY_WITHOUT_EFFECT, message, fix, key_type, key)
 

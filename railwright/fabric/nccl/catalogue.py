@@ -137,12 +137,9 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def since(self) -> tuple[int, ...] | None:
         """The first release that reads the variable. For a name that only a later binary has, that binary's release."""
-        return parse_version(self.introduced or self._binary)
-
-    @property
-    def _binary(self) -> str | None:
         basis = self.introduced_basis or ""
-        return basis.rpartition(" ")[2] if basis.startswith("binary only") else None
+        of_binary = basis.rpartition(" ")[2] if basis.startswith("binary only") else None
+        return parse_version(self.introduced or of_binary)
 
 
 def parse_version(text: str | None) -> tuple[int, ...] | None:

@@ -593,7 +593,7 @@ def _find_repeated(values: Iterable[str | int]) -> Iterator[int]:
 
 def _quote(value: object) -> str:
     """Return a value as JSON, truncated, for a message."""
-    return text.abbreviate(json.dumps(value), _MAX_VALUE_LENGTH)
+    return text.truncate(json.dumps(value), _MAX_VALUE_LENGTH)
 
 
 # --- the rules -------------------------------------------------------------------------------------------
