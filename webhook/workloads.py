@@ -137,8 +137,8 @@ def _get_kind(requested: reviews.GroupVersionKind) -> frameworks.WorkloadKind:
         title = text.quote("/".join(part for part in (requested.group, requested.version, requested.kind) if part))
         supported = ", ".join(f"{kind.group}/{kind.version}/{kind.name}" for kind in registry.INJECTED_KINDS)
         raise reviews.MalformedError(
-            f"request.kind is {title}, but railwright does not know the pod templates of this kind; remove it from the "
-            f"rules of the webhook configuration that sends it: this path takes {supported}"
+            f"request.kind is {title}, but railwright does not know the pod templates of this kind: this path takes "
+            f"{supported}; remove the kind from the rules of the webhook configuration"
         )
     return kind
 

@@ -1,7 +1,7 @@
 """Namespace and names of the installation's objects, which its Helm release determines.
 
-The chart sets both environment variables in the servers' pods. Commands read the same variables; by default they use
-the installation of `manifests/base`. The values are constant for the life of the process.
+The chart sets an environment variable for each of both in the servers' pods. Commands read the same variables; without
+them, they use the installation of `manifests/base`. The values are constant for the life of the process.
 """
 
 import os

@@ -230,7 +230,7 @@ def _build_test(name: str, selector: Selector, problems: list[str]) -> Callable[
             search = re.compile(pattern).search
         except (re.error, OverflowError, RecursionError) as error:
             problems.append(
-                f"HyperNode {name} has the invalid pattern {pattern[:80]!r}, so it matches nothing; correct it: {error}"
+                f"HyperNode {name} has the invalid pattern {pattern[:80]!r}, so it matches nothing: {error}; correct it"
             )
             return None
         return lambda member, _: search(member) is not None
@@ -242,8 +242,8 @@ def _build_test(name: str, selector: Selector, problems: list[str]) -> Callable[
     for expression in expressions:
         if expression.operator not in label_selectors.OPERATORS:
             problems.append(
-                f"HyperNode {name} has an invalid labelMatch, so it matches nothing; correct it: operator "
-                f"{expression.operator[:80]!r} is not one of {', '.join(label_selectors.OPERATORS)}"
+                f"HyperNode {name} has an invalid labelMatch, so it matches nothing: operator "
+                f"{expression.operator[:80]!r} is not one of {', '.join(label_selectors.OPERATORS)}; correct it"
             )
             return None
     return lambda _, labels: (

@@ -339,7 +339,7 @@ class PodCondition(View, frozen=True):
 
 
 class PodResourceClaimStatus(View, frozen=True):
-    """The claim that was generated for an entry of spec.resourceClaims. None if the pod needs none."""
+    """The claim that was generated for an entry of spec.resourceClaims. Its name is None if the pod needs no claim."""
 
     name: str = ""
     resource_claim_name: str | None = None

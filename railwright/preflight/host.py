@@ -139,7 +139,7 @@ _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 def _read_device(host: Host, name: str, owners: Mapping[str, str | None]) -> Device:
     """Read one device; `owners` maps character devices to RDMA devices, as libibverbs matches them.
 
-    Devices without a PCI function (rxe, siw) can be matched only this way.
+    Devices without a PCI function (rxe, siw) can be matched only by their character devices.
     """
     base = f"{_RDMA_CLASS}/{name}"
     ports = tuple(

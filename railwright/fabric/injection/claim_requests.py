@@ -176,8 +176,8 @@ def request_call(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
 def has_claimed_rails(pod: views.Pod, ctx: context.InjectionContext) -> bool:
     """True if target containers use claims, and no container requests the rails of the pod as extended resources.
 
-    The author's claims for channels of a ComputeDomain bring no rails. In an NVLink fabric whose rails do not come as
-    claims, a template that the webhook may not read counts as one for channels.
+    The author's claims for NVLink channels of a ComputeDomain bring no rails. In an NVLink fabric whose rails do not
+    come as claims, a template that the webhook may not read counts as one for channels.
     """
     if not ctx.role.rails or not pod.spec.resource_claims:
         return False

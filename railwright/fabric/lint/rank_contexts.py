@@ -284,7 +284,7 @@ def build_for_pod(pod: views.Pod, attached: Networks, use: FabricUse) -> rule_ty
 
 
 def build_fabric_context(use: FabricUse, pod: views.Pod | None = None) -> rule_types.FabricContext:
-    """Build the context of ranks. Without a pod, they are those of a launcher or of a file."""
+    """Build the context of ranks. Without a pod, the ranks are those of a launcher or of a file."""
     fabric, document = use.fabric, use.document
     if fabric is None or document is None:
         return rule_types.FabricContext()

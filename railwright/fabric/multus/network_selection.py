@@ -24,7 +24,9 @@ _NOT_IN_NAMES = frozenset(b"/:% \t\n\v\f\r\xa0")  # bytes; the kernel reads 0xa0
 
 
 class InvalidNetworksError(ValueError):
-    """Raised if Multus would reject the value. `position` counts entries from 1; 0 stands for the entire value."""
+    """Raised if Multus would reject the value. `position` is the number of the entry, from 1; 0 stands for the entire
+    value.
+    """
 
     def __init__(self, position: int, problem: str) -> None:
         super().__init__(f"entry {position}: {problem}" if position else problem)

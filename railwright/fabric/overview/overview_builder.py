@@ -71,7 +71,7 @@ class OverviewBuilder:
     def explain(self, subject: str, node: str) -> dict[str, Any] | None:
         """Explain a node's score for a gang (by key) or a pod (namespace/name). Return None if node or pod is unknown.
 
-        For a gang, the explanation is for the member on that node, else the first that waits, else the first.
+        For a gang, the member on that node is explained, otherwise the first that waits, otherwise the first.
         """
         pod = self._find_pod(membership.GangKey(subject), node)
         request = self._assessor.build_request(pod) if pod is not None else None
@@ -115,7 +115,7 @@ class OverviewBuilder:
         self._gangs = gangs
 
     def refresh_fully(self) -> None:
-        """Update the overview with all gangs. For callers without other work."""
+        """Update the overview and assess all gangs, without pauses for other work."""
         for _ in self.refresh(gang_assessment.MAX_GANGS):
             pass
 

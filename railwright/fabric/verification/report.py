@@ -236,7 +236,7 @@ def _format_ports(ports: Collection[logs.Port]) -> tuple[str, ...]:
 
 
 def _name_missing(pods: Sequence[Pod]) -> list[Pod]:
-    """Add the ports that another pod opened and this one did not, if all pods use the same device names."""
+    """Add to each pod the missing ports, which another pod opened, if all pods use the same device names."""
     complete = max((set(pod.opened) for pod in pods), key=len, default=set())
     return [
         msgspec.structs.replace(pod, missing=tuple(sorted(complete - set(pod.opened))))

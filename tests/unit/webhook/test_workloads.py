@@ -281,7 +281,7 @@ TREE = working.build_workload(VOLCANO, working.build_template(label="f"))
     ("body", "expected"),
     [
         (working.review(VOLCANO, None), "request.object is missing"),
-        (working.review(VOLCANO, TREE, "v2"), "remove it from the rules of the webhook"),
+        (working.review(VOLCANO, TREE, "v2"), "remove the kind from the rules of the webhook"),
         (working.review(VOLCANO, TREE, kind={"group": "", "version": "v1", "kind": "Pod"}), "request.kind is 'v1/Pod'"),
         (
             working.review(VOLCANO, TREE, kind={"group": "apps", "version": "v1", "kind": "ReplicaSet"}),

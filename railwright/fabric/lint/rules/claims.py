@@ -113,7 +113,7 @@ def check_guards(claim: ClaimContext) -> _Violations:
     """An attribute is read without has().
 
     Attributes are optional. Reading one that a device lacks is an error of CEL, and kube-scheduler then schedules the
-    pod on no node, even if other nodes have the device. A DeviceClass that excludes such devices hides it. Not
+    pod on no node, even if other nodes have the device. A DeviceClass that excludes such devices hides the mistake. Not
     reported: dra.net/rdma, which every device of dranet has.
 
     Source: kubernetes-sigs/dranet examples/azure_aks_examples/gb300/resource-claim-template.yaml,
@@ -140,7 +140,7 @@ def check_devices_of_one_pod(claim: ClaimContext) -> _Violations:
     """A template names the PCI address or NUMA node of its devices.
 
     Each claim of the template then asks for the same devices of a node, so that few pods fit on it while its other
-    devices are idle. Authors write it where pcieRoot does not pair GPUs and NICs; use another attribute there.
+    devices are idle. Authors name them where pcieRoot does not pair GPUs and NICs; use another attribute there.
 
     Source: kubernetes-sigs/dranet examples/azure_aks_examples/gb300/resource-claim-template.yaml.
     """

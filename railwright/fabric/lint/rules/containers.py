@@ -23,8 +23,8 @@ _UNLIMITED_NODES = ("node.coreweave.cloud/", "backend.coreweave.cloud/")
 def check_locked_memory(ranks: RankContext) -> Iterator[Violation]:
     """RDMA without permission to lock memory.
 
-    An RDMA device pins the memory that it reads and writes. That needs an unlimited memlock, which is a setting of the
-    container runtime and not of the pod, or the capability IPC_LOCK. The runtime's default for memlock is 8 MiB or
+    An RDMA device pins the memory that it reads and writes. Pinning needs an unlimited memlock, which is a setting of
+    the container runtime and not of the pod, or the capability IPC_LOCK. The runtime's default for memlock is 8 MiB or
     less; NCCL then uses TCP without an error. If the policy grants no capability, lint assumes that its nodes allow it;
     nodes of AWS with EFA and of CoreWeave are known to.
 

@@ -156,7 +156,7 @@ _WITHOUT_LISTS = {policies.Transport.EFA, policies.Transport.PLUGIN, policies.Tr
 
 
 def _read(setting: Setting, ranks: RankContext) -> lists.NameList | None:
-    """Return the devices in a list; None if it has none, is not read on this fabric, or violates N12.
+    """Return the devices in a list; None if the list has no device, is not read on this fabric, or violates N12.
 
     NCCL benchmarks set UCX's list only for MPI's control traffic, so it does not count there.
     """

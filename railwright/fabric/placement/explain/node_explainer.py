@@ -122,7 +122,7 @@ def explain_nodes(
 ) -> list[node_explanation.NodeExplanation]:
     """Return the explanations of up to MAX_ROWS candidate nodes and up to MAX_ROWS refused ones.
 
-    The node `first` comes first if it is one of them, then those of the target leaf and of the planned leaves. Nodes
+    The node `first` comes first if it is among them, then nodes of the target leaf and of the planned leaves. Nodes
     that the pod may not use come last: they may be thousands of another pool.
     """
     view = decision.view

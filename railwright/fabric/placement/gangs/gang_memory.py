@@ -71,7 +71,7 @@ class PlacementMemory(msgspec.Struct, frozen=True):
         return self.gangs.get(gang, _UNKNOWN)
 
     def record(self, key: membership.GangKey, planned: GangMemory | None) -> "PlacementMemory":
-        """Return the memory after a decision on a gang. Without a complete plan (None), its reservation ends."""
+        """Return the memory after a decision on a gang. Without a complete plan (None), the gang's reservation ends."""
         number = self.decisions + 1
         if not key or planned is None:
             return msgspec.structs.replace(self.drop_reservations([key]), decisions=number)

@@ -274,7 +274,9 @@ def _list_uplink_bandwidths(
 
 
 def _limit_by_crossings(peer_leaves: Sequence[topology.Domain], capacity: GangCapacity) -> node_evaluation.Bandwidth:
-    """Return the bandwidth of the uplinks between the leaves of placed peers. The ring of every plan crosses them."""
+    """Return the bandwidth of the uplinks between the leaves of placed peers. The ring of every plan crosses these
+    uplinks.
+    """
     worst = 1.0
     for level in range(max(map(len, peer_leaves), default=0)):
         domains = {leaf[level:] for leaf in peer_leaves}
