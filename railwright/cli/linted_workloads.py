@@ -11,13 +11,12 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import names, views
-from railwright.fabric.workloads import frameworks, grove, registry
+from railwright.fabric.workloads import frameworks, grove, jobset, registry
 
 Path = tuple[str | int, ...]
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")  # of a path in msgspec's errors
 _SPECS = "ReplicaSpecs"  # suffix of mpiReplicaSpecs, pytorchReplicaSpecs and those of unknown kinds
 _CLIQUE = grove.POD_SPEC
-_CONTAINERS = {row.kind: row for framework in registry.FRAMEWORKS for row in framework.containers}
 _NAME_FIELDS = tuple(dict.fromkeys(["name", *(path.name_field for kind in registry.KINDS for path in kind.templates)]))
 
 
@@ -57,8 +56,7 @@ def list_objects(tree: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, A
 
 def read_templates(tree: Mapping[str, Any], path: Path = ()) -> tuple[Template, ...]:
     """Return the templates of an object at `path` of its document. Raises WrongTypeError."""
-    row = _CONTAINERS.get(tree["kind"])
-    container = () if row is None else _read_container(row, tree, path)
+    container = _read_trainer(tree, path) if tree["kind"] == "TrainJob" else ()
     return (*container, *_find_templates(tree, path, ()))
 
 
@@ -85,23 +83,22 @@ def _build_template(
     return Template(_find_part(path, above), path, (*path, *spec, "containers"), pod)
 
 
-def _read_container(row: frameworks.ContainerRule, root: Mapping[str, Any], path: Path) -> Iterator[Template]:
-    """Yield a template for a container that the object defines for another object's pods."""
-    container = frameworks.get_mapping(root, "spec").get(row.field)
+def _read_trainer(root: Mapping[str, Any], path: Path) -> Iterator[Template]:
+    """Yield a template for the container of a TrainJob, whose pod template is in a runtime of the cluster."""
+    container = frameworks.get_mapping(root, "spec").get("trainer")
     if isinstance(container, dict):
-        container = {**container, "name": row.name, "resources": container.get(row.resources_field)}
-        place = (*path, "spec", row.field)
-        yield Template(row.field, place, None, _build_pod(None, {"containers": [container]}, place, (root,)))
+        container = {**container, "name": jobset.TRAINER_NODE, "resources": container.get("resourcesPerNode")}
+        place = (*path, "spec", "trainer")
+        yield Template("trainer", place, None, _build_pod(None, {"containers": [container]}, place, (root,)))
 
 
 def _build_pod(metadata: Any, spec: Mapping[str, Any], path: Path, above: Sequence[Any]) -> views.Pod:
     """Return the template as a pod, with the opt-in label of its closest parent (docs/interface.md 1.2)."""
     own = dict(metadata) if isinstance(metadata, dict) else {}
-    label = next(
-        (label for node in reversed(above) if (label := _get_labels(node).get(names.FABRIC)) is not None), None
-    )
+    labels = [frameworks.get_mapping(node, "metadata", "labels").get(names.FABRIC) for node in reversed(above)]
+    label = next((label for label in labels if label is not None), None)
     if label is not None:
-        own["labels"] = {names.FABRIC: label, **_get_labels({"metadata": own})}
+        own["labels"] = {names.FABRIC: label, **frameworks.get_mapping(own, "labels")}
     try:
         return msgspec.convert({"metadata": own, "spec": spec}, views.Pod)
     except msgspec.ValidationError as error:
@@ -120,9 +117,3 @@ def _find_part(path: Path, above: Sequence[Any]) -> str:
         ):
             part = step
     return part
-
-
-def _get_labels(node: Any) -> Mapping[str, Any]:
-    metadata = node.get("metadata") if isinstance(node, dict) else None
-    labels = metadata.get("labels") if isinstance(metadata, dict) else None
-    return labels if isinstance(labels, dict) else {}

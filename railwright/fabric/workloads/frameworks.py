@@ -39,8 +39,7 @@ class Template(views.View, frozen=True):
         """Yield the labels, then the annotations, without values that are not text."""
         metadata = self.metadata or TemplateMetadata()
         for field in (metadata.labels, metadata.annotations):
-            entries = field if isinstance(field, dict) else {}
-            yield {key: value for key, value in entries.items() if isinstance(value, str)}
+            yield {key: value for key, value in get_mapping(field).items() if isinstance(value, str)}
 
 
 class Replicas(views.View, frozen=True):
@@ -351,18 +350,6 @@ class GangLabel(msgspec.Struct, frozen=True):
     more: tuple[str, ...] = ()
 
 
-class ContainerRule(msgspec.Struct, frozen=True):
-    """A kind of object that sets a container of a pod template in another object.
-
-    `field` is the field of its spec that describes the container.
-    """
-
-    kind: str
-    field: str
-    name: str  # of the container
-    resources_field: str
-
-
 class Framework(msgspec.Struct, frozen=True):
     """Everything that railwright knows about a framework. An empty field means that the framework lacks the feature."""
 
@@ -385,5 +372,3 @@ class Framework(msgspec.Struct, frozen=True):
     has_late_launcher: Callable[[Labels], bool] | None = None  # True if one may be created after this pod
     ssh_worker: Mapping[str, str] = {}  # labels of a rank that ssh starts
     ssh_volume: tuple[str, str] | None = None  # label, and the volume with ssh keys; `{}` stands for the label's value
-    # manifests, also of unknown kinds
-    containers: tuple[ContainerRule, ...] = ()

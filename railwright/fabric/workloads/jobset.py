@@ -14,7 +14,7 @@ JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 TRAINER_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 
 _TRAINER_SSH_VOLUME = "mpi-ssh-auth"  # Kubeflow Trainer v2; the job sets its mount path
-_TRAINER_NODE = "node"  # the replicated job of Trainer v2's ranks; only the Job has a step label
+TRAINER_NODE = "node"  # the container of Trainer v2's ranks
 _TRAINER = "trainer"  # value of the step label on the Job of the ranks
 
 
@@ -30,7 +30,7 @@ def _build_metadata(context: frameworks.TemplateContext) -> frameworks.Controlle
     volumes = [
         volume
         for policy in (policies if isinstance(policies, list) else ())
-        for volume in frameworks.list_claim_volumes(policy.get("templates") if isinstance(policy, dict) else None)
+        for volume in frameworks.list_claim_volumes(frameworks.get_mapping(policy).get("templates"))
     ]
     return frameworks.ControllerMetadata({JOBSET: context.workload, REPLICATED_JOB: context.name}, volumes=volumes)
 
@@ -78,8 +78,6 @@ FRAMEWORK = frameworks.Framework(
     role_labels=(REPLICATED_JOB,),
     roles={REPLICATED_JOB: {frameworks.LAUNCHER: frameworks.LAUNCHER}},  # of Trainer v2
     ssh_volume=(JOBSET, _TRAINER_SSH_VOLUME),
-    # The template of a TrainJob is in a runtime of the cluster.
-    containers=(frameworks.ContainerRule("TrainJob", "trainer", _TRAINER_NODE, "resourcesPerNode"),),
 )
 
 # Kubeflow Trainer copies the template of a runtime to the JobSet of each TrainJob, with the labels in its metadata
