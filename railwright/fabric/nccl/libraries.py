@@ -18,11 +18,9 @@ _LIBRARIES: Mapping[str, str] = {  # library by the first word of a variable's n
 # PyTorch's backend of symmetric memory. It copies NCCL_IB_HCA into NVSHMEM_HCA_LIST unless that is set (pytorch/pytorch
 # pull request 170891), with its `=`, which NVSHMEM takes for a part of the first name.
 _SYMMETRIC_MEMORY = "TORCH_SYMMMEM"
-NIXL_PREFIXES = ("VLLM_NIXL_", "NIXL_")
+_NIXL_PREFIXES = ("VLLM_NIXL_", "NIXL_")
 RDMA_OF_UCX = "RDMA of UCX"  # data of UCX over the rails: by NIXL, or by transports that UCX_TLS names
 UCX_DEVICE_VARIABLES = frozenset({"UCX_NET_DEVICES", "UCX_IB_GID_INDEX"})  # with them, UCX needs an RDMA transport
-_OWNERS: Mapping[str, str] = dict.fromkeys(UCX_DEVICE_VARIABLES, RDMA_OF_UCX)
-_NO_LIBRARIES: frozenset[str] = frozenset()
 OPEN_MPI = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_")  # prefixes of its variables, none of which is derived
 UCX_TRANSPORTS = "UCX_TLS"
 # Names of transports over verbs, and their aliases (openucx/ucx, src/ucp/core/ucp_context.c, ucp_tl_aliases; `all`).
@@ -65,11 +63,11 @@ def detect(names: Iterable[str]) -> frozenset[str]:
     libraries = [library for prefix, library in _PREFIXES if prefix in text]
     if f"\n{_SYMMETRIC_MEMORY}\n" in text:
         libraries.append("NVSHMEM")
-    if "NIXL_" in text and any(f"\n{prefix}" in text for prefix in NIXL_PREFIXES):
+    if any(f"\n{prefix}" in text for prefix in _NIXL_PREFIXES):
         libraries.append(RDMA_OF_UCX)
-    return frozenset(libraries) if libraries else _NO_LIBRARIES
+    return frozenset(libraries)
 
 
 def get_library(name: str) -> str:
     """Return the library for which a variable is derived. Raises KeyError for a variable that is never derived."""
-    return _OWNERS.get(name) or _LIBRARIES[name.partition("_")[0]]
+    return RDMA_OF_UCX if name in UCX_DEVICE_VARIABLES else _LIBRARIES[name.partition("_")[0]]

@@ -364,8 +364,7 @@ class Framework(msgspec.Struct, frozen=True):
     leader: tuple[str, str] | None = None  # label and value of the pod that comes first, if no role label shows it
     index_labels: tuple[str, ...] = ()  # of pods: their number in the gang
     part_labels: tuple[str, ...] = ()  # of pods: together they name the part of the gang that is placed as a unit
-    # role: values of the labels in `roles` and `role_labels` are read, of those in `gang_labels` only the presence
-    operator_labels: tuple[str, ...] = ()  # with the name of a controller
+    # role: values of the labels in `roles`, `role_labels` and `ssh_worker` are read, in `gang_labels` only the presence
     roles: Mapping[str, Mapping[str, str]] = {}  # label -> its value -> role
     launcher_variable: tuple[str, str] | None = None  # label, and the variable that shows a launcher among its pods
     launcher_name: tuple[str, str] | None = None  # label, and another with a name that may be that of a launcher

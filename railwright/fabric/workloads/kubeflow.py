@@ -144,7 +144,6 @@ FRAMEWORK = frameworks.Framework(
     ),
     role_labels=(ROLE, REPLICA_TYPE, MPI_ROLE),
     index_labels=(REPLICA_INDEX,),
-    operator_labels=(OPERATOR,),
     roles={
         ROLE: _LAUNCHER_ROLE,  # mpi-operator v2beta1
         REPLICA_TYPE: _LAUNCHER_ROLE,  # training-operator's MPIJob v1; its launcher has the job-role master

@@ -106,7 +106,7 @@ KNOWN = admitting.build_facts(networks={("prod", "lan2"): "nvidia.com/mlx5_0", (
 WORDS = sorted(
     {value for value in vars(names).values() if isinstance(value, str) and len(value) > 1}
     | {f"{hint}X" for hint in commands.HINTS}
-    | {label for row in registry.FRAMEWORKS for label in (*row.roles, *row.role_labels, *row.operator_labels)}
+    | {label for row in registry.FRAMEWORKS for label in (*row.roles, *row.role_labels, *row.ssh_worker)}
     | {value for row in registry.FRAMEWORKS for values in row.roles.values() for value in values}
     | roles.VARIABLES
     | {"mpi-operator", "training.kubeflow.org/operator-name", "jobset.sigs.k8s.io/jobset-name", "llm-ssh", "ssh-auth"}
