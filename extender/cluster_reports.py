@@ -18,7 +18,7 @@ from railwright.fabric.policy import model
 from railwright.serving import metrics
 
 _INTERVAL_SECONDS = 15.0  # a common scrape interval of Prometheus
-_BATCH_NODES = 100  # nodes counted before yielding to the event loop (~0.5 ms with 8 rails)
+_BATCH_NODES = 100  # nodes counted before yielding to the event loop (~2 ms with 8 rails and 20 pods each)
 
 
 class DeviceState(enum.StrEnum):
