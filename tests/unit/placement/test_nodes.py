@@ -198,6 +198,17 @@ def test_past_states_of_nodes_do_not_fill_the_memory(monkeypatch):
         tracemalloc.stop()
 
 
+def test_each_state_of_nodes_is_evaluated_once_for_a_kind_of_pods(monkeypatch):
+    """Twice would take twice the time and memory for the first pod of a kind."""
+    evaluated, admits = [], eligibility.admits
+    monkeypatch.setattr(eligibility, "admits", lambda node, spec: evaluated.append(node.name) or admits(node, spec))
+    pods = [build_pod_with(f"on-{name}", {"memory": str(number + 1)}, on=name) for number, name in enumerate(NODES)]
+    used = engine.PlacementEngine(build_cluster([build_node(name, "l0") for name in NODES], pods))
+    for number in range(2):
+        assert used.score(build_request(build_pod(f"job-{number}"), NODES)).scores
+    assert sorted(evaluated) == sorted(NODES)
+
+
 def test_a_report_of_one_node_does_not_count_for_equal_nodes():
     """Reports of NUMA nodes come one by one, as when their exporter is rolled out."""
     cluster = build_cluster([build_node("a", "l0"), build_node("b", "l0")])

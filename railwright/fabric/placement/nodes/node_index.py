@@ -208,11 +208,9 @@ class NodeIndex:
         ratios = self.kind.fabric.placement.oversubscription
         return bandwidth.Uplinks(self._states.domain_sizes, ratios, self._uplinks_per_rail)
 
-    def find_class(
-        self, name: str, peer_requests: tuple[resources.FrozenAmounts, ...] = ()
-    ) -> node_evaluation.NodeClass | None:
+    def find_class(self, name: str, *peer_requests: resources.FrozenAmounts) -> node_evaluation.NodeClass | None:
         """Return the class of a node beside gang peers with these requests; None if the cache does not contain it."""
-        return self._get_class_of_state(self._states.by_node.get(name), peer_requests)
+        return self._get_class_of_state(self._states.by_node.get(name), *peer_requests)
 
     def find_classes(self, names: Iterable[str]) -> list[node_evaluation.NodeClass | None]:
         """Return the class of each of these nodes."""
@@ -231,7 +229,7 @@ class NodeIndex:
         return counts
 
     def _evaluate_state(
-        self, state: NodeState | None, peer_requests: tuple[resources.FrozenAmounts, ...] = ()
+        self, state: NodeState | None, *peer_requests: resources.FrozenAmounts
     ) -> node_evaluation.NodeClass | None:
         return None if state is None else self.get_class(self._build_facts(state, peer_requests))
 
@@ -369,8 +367,8 @@ def build_view(
     peer_requests = _list_peer_requests(index, gang.placed)
     for name in sorted(changed_nodes | peer_requests.keys()):  # between equal plans, the order of classes decides
         if name in cluster.nodes:
-            beside = tuple(peer_requests.get(name, ()))
-            known = index.find_class(name, beside)
+            beside = peer_requests.get(name, ())
+            known = index.find_class(name, *beside)
             if name in changed_nodes:
                 known = index.get_class(index.build_facts(name, beside, absent=[request.uid]))
             if known is not None:
