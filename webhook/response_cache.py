@@ -38,7 +38,7 @@ class ResponseCache:
     def build_entry(
         self, pod: views.Pod, size: int, policy: model.Policy, cluster: facts.ClusterFacts
     ) -> tuple[bytes, views.Pod] | None:
-        """Return the key of a pod of `size` bytes, and its excerpt; None if it is not cached."""
+        """Return the key of a pod of `size` bytes, and its excerpt; None for a pod that is not cached."""
         if cluster.version is None or size > _MAX_POD:
             return None
         excerpt = _build_excerpt(pod, policy.compile_once(PlanInputs))

@@ -236,8 +236,8 @@ async def _handle_frozen(
     """Answer an update of a workload with immutable templates (docs/interface.md 3.5).
 
     A template that lacks only railwright's additions is replaced by the stored one, and a missing topology is set
-    again, so that `kubectl apply` and `kubectl replace` of an unchanged manifest succeed. The API of the kind rejects
-    any other change.
+    again. So `kubectl apply` and `kubectl replace` of an unchanged manifest succeed. The API of the kind rejects any
+    other change.
     """
     devices = _list_devices(policy, cluster_facts)
     before = {template.title: template for template in review.before.templates} if review.before else {}

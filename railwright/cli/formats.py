@@ -122,7 +122,7 @@ def get_terminal_width() -> int | None:
 
 
 def format_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], limit: int | None) -> list[str]:
-    """Return the rows of a table whose last column ends at `limit`, None for any width. Some have several lines.
+    """Return the rows of a table whose last column ends at `limit`, None for any width. A row may have several lines.
 
     Columns before a wrapped one take at most two thirds of the limit: a row with a longer cell has a line break after
     it.

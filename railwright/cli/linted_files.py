@@ -372,14 +372,14 @@ def _find_line(
     finding: rule_types.Finding,
 ) -> int:
     """Return the line of the setting that a finding is about, or of the container if it has no line of its own."""
-    container, where = template.container(index), finding.where
+    container, where = template.locate_container(index), finding.where
     if where.startswith("env["):
         return document.find_line((*container, "env", int(where[4:].rstrip("]")), "value"))
     if where.startswith("line "):
         return document.find_line((*template.path, "metadata", "annotations", names.NCCL_CONF))
     places = [container] if where.startswith(_SCRIPTS) else []
     if where.startswith(_LAUNCHER):
-        places = [one.template.container(at) for one in launchers for at in range(len(one.pod.spec.containers))]
+        places = [one.template.locate_container(at) for one in launchers for at in range(len(one.pod.spec.containers))]
     lines = (_index_names(document.find_node((*place, key))).get(finding.name) for place in places for key in _SCRIPTS)
     return next(filter(None, lines), None) or document.find_line(container)
 

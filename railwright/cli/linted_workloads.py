@@ -37,7 +37,7 @@ class Template(msgspec.Struct, frozen=True):
     containers: Path | None  # of the list of its containers; None: the template itself is the container
     pod: views.Pod
 
-    def container(self, index: int) -> Path:
+    def locate_container(self, index: int) -> Path:
         """Return the path of a container in the document."""
         return self.path if self.containers is None else (*self.containers, index)
 

@@ -21,7 +21,7 @@ def find_devices(pod: views.Pod, document: policies.PolicyDocument, rails: Seque
 
 
 def find_each_device(pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]) -> Devices:
-    """Return the policy's device of each rail; "" if it has none, or if it differs between possible nodes."""
+    """Return the policy's device of each rail; "" without one, or if the device differs between possible nodes."""
     if known := find_devices(pod, document, rails):
         return known
     shapes = [*{id(shape): shape for shape in _find_possible_shapes(pod, document)}.values()]

@@ -133,8 +133,8 @@ def check_uninjected(snapshot: Snapshot) -> Assessment:
     """Every opted-in pod has its network.
 
     Fails for opted-in pods that run or are pending without an injection. Not counted: mirror pods of static pods, pods
-    that have finished or are being deleted, pods of namespaces that the webhook's configuration excludes, and pods with
-    so many annotations (over 48,000 characters) that the record may not have fit.
+    that have finished or are being deleted, and pods of namespaces that the webhook's configuration excludes. Nor are
+    pods with so many annotations (over 48,000 characters) that the record may not have fit.
     """
     labels = {item.metadata.name: item.metadata.labels for item in snapshot.get_all("namespaces")}
     accelerators = snapshot.policy.accelerators if snapshot.policy else ()

@@ -18,7 +18,7 @@ def attach(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Attach the pod to the networks of its rails. Raises RefusedError."""
     pod, annotations, existing = draft.pod, draft.pod.metadata.annotations, ctx.known.networks
     user_value, is_on_host = annotations.get(names.NETWORKS, ""), bool(pod.spec.host_network)
-    gets_networks = not is_on_host and "networks" not in ctx.options.skip and ctx.role.rails
+    gets_networks = not is_on_host and "networks" not in ctx.options.skip and ctx.role.has_rails
     rail_selections = ctx.selected.attachments if gets_networks else ()
     merged = network_selection.merge(user_value, pod.networks, rail_selections)
     try:
@@ -50,7 +50,7 @@ def _list_warnings(
 ) -> Iterator[reasons.Reason]:
     if (
         is_on_host
-        and ctx.role.rails
+        and ctx.role.has_rails
         and not ctx.fabric.host_network
         # a fabric without networks and derived variables gives a pod on the host's network the same as others
         and (ctx.fabric.nccl.derive or any(rail.network for rail in ctx.rails))

@@ -105,9 +105,9 @@ def name_templates(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         elif claim.template != template:
             draft.spec.replace("resourceClaims", claim.position, entry, ENTRY)
     for index, name in itertools.product(ctx.targets, claim_names):
-        draft.container(index).use_claim(name, ENTRY)
+        draft.edit_container(index).use_claim(name, ENTRY)
     if plan.accelerators and accelerators.mentions(pod.spec.containers[ctx.targets[0]], gpu):
-        draft.container(ctx.targets[0]).remove_request(gpu, ENTRY)
+        draft.edit_container(ctx.targets[0]).remove_request(gpu, ENTRY)
     draft.add_entry(ENTRY)
 
 
@@ -170,7 +170,7 @@ def request_call(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     if any(accelerators.mentions(container, names.MANAGED_RESOURCE) for container in draft.pod.spec.containers):
         return
     # kube-scheduler and Volcano call the extender only for pods that name a managed resource
-    draft.container(ctx.targets[0]).request([(names.MANAGED_RESOURCE, 0, "")])
+    draft.edit_container(ctx.targets[0]).request([(names.MANAGED_RESOURCE, 0, "")])
 
 
 def has_claimed_rails(pod: views.Pod, ctx: context.InjectionContext) -> bool:
@@ -179,7 +179,7 @@ def has_claimed_rails(pod: views.Pod, ctx: context.InjectionContext) -> bool:
     The author's claims for NVLink channels of a ComputeDomain bring no rails. In an NVLink fabric whose rails do not
     come as claims, a template that the webhook may not read counts as one for channels.
     """
-    if not ctx.role.rails or not pod.spec.resource_claims:
+    if not ctx.role.has_rails or not pod.spec.resource_claims:
         return False
     containers = pod.spec.containers
     channels = {name for name, classes in _list_classes(pod, ctx) if names.CHANNEL_CLASS in classes}

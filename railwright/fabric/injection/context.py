@@ -44,10 +44,10 @@ class UserOptions(msgspec.Struct, frozen=True):
 
 
 class Role(msgspec.Struct, frozen=True):
-    """The role of a pod. `rails`: it gets the fabric. `is_launcher`: it gets the policy's variables of Open MPI."""
+    """The role of a pod. `has_rails`: it gets the fabric. `is_launcher`: it gets the policy's Open MPI variables."""
 
     name: str
-    rails: bool = False
+    has_rails: bool = False
     is_launcher: bool = False
 
 
@@ -85,8 +85,8 @@ def build(
     selected = _select_rails(pod, policy, name, cluster, mentioned)
 
     is_for_cpus = document.fabrics[name].accelerators == ()
-    role = find_role(pod, accelerated=bool(accelerated), is_for_cpus=is_for_cpus)
-    selected = selected if role.rails else _NO_RAILS
+    role = find_role(pod, is_accelerated=bool(accelerated), is_for_cpus=is_for_cpus)
+    selected = selected if role.has_rails else _NO_RAILS
     targets = select_targets(pod, accelerated)
     return InjectionContext(
         policy=policy,
@@ -96,7 +96,7 @@ def build(
         fabric=document.fabrics[name],
         role=role,
         targets=targets,
-        container_names=tuple([pod.spec.containers[index].name for index in targets]) if role.rails else (),
+        container_names=tuple([pod.spec.containers[index].name for index in targets]) if role.has_rails else (),
         mentioned=mentioned,
         selected=selected,
         rails=selected.rails,
@@ -107,19 +107,19 @@ def build(
     )
 
 
-def find_role(pod: views.Pod, *, accelerated: bool, is_for_cpus: bool = False) -> Role:
-    """Return the role of a pod. `accelerated`: an app container requests an accelerator.
+def find_role(pod: views.Pod, *, is_accelerated: bool, is_for_cpus: bool = False) -> Role:
+    """Return the role of a pod. `is_accelerated`: an app container requests an accelerator.
 
     A pod gets rails if it is accelerated, or an annotation asks for them. A launcher may be a rank itself. With
     `is_for_cpus`, each pod gets rails unless a framework labels the pod as a launcher or a head.
     """
     name = workload_roles.find_role(pod)
-    if not name and not accelerated and workload_roles.has_launcher_name(pod):
+    if not name and not is_accelerated and workload_roles.has_launcher_name(pod):
         name = frameworks.LAUNCHER
-    rails = accelerated or not {names.CONTAINERS, names.RAILS}.isdisjoint(pod.metadata.annotations)
+    rails = is_accelerated or not {names.CONTAINERS, names.RAILS}.isdisjoint(pod.metadata.annotations)
     rails = rails or (is_for_cpus and not name)
     other = frameworks.WORKER if rails else frameworks.EXCLUDED
-    return Role(name or other, rails=rails, is_launcher=name == frameworks.LAUNCHER)
+    return Role(name or other, has_rails=rails, is_launcher=name == frameworks.LAUNCHER)
 
 
 # --- rails ----------------------------------------------------------------------------------------------------

@@ -26,9 +26,9 @@ def request_devices(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     pod = draft.pod
     pools = _find_pools(pod, ctx)
     needed = _count_devices(pod, ctx, pools)
-    if not ctx.role.rails or "devices" in ctx.options.skip:  # nothing is added to such a pod
+    if not ctx.role.has_rails or "devices" in ctx.options.skip:  # nothing is added to such a pod
         draft.warn(*_warn_of_short_resources(pod, ctx, pools, needed))
-        if ctx.role.rails:
+        if ctx.role.has_rails:
             draft.skip("devices", context.SKIPPED)
         return
     _request_amounts(draft, ctx, needed, pools)
@@ -56,7 +56,7 @@ def request_resources(draft: drafts.Draft, ctx: context.InjectionContext) -> Non
         ]
         for index in unset:
             if index not in small:
-                draft.container(index).request([(resource, str(amount), entry)])
+                draft.edit_container(index).request([(resource, str(amount), entry)])
         if not small:
             draft.add_entry(entry)
             continue
@@ -104,7 +104,7 @@ def _warn_of_short_resources(
     if not too_few:
         return
     short = text.join_fitting(too_few)
-    if ctx.role.rails:
+    if ctx.role.has_rails:
         yield reasons.Reason(
             AdmissionCode.NETWORK_DEVICES_NOT_REQUESTED,
             f"annotation {names.SKIP} leaves out devices, and the pod requests too few of {short} for its networks, so "
@@ -155,7 +155,7 @@ def _request_amounts(
             if amount > 0:
                 rows[index].append((resource, amount, "devices"))
     for index, requests in rows.items():
-        draft.container(index).request(requests)
+        draft.edit_container(index).request(requests)
 
 
 def _check_one_target(pod: drafts.AppliedPod, ctx: context.InjectionContext, resource: str, missing: int) -> None:

@@ -100,7 +100,7 @@ class Draft:
         self._created: set[str] = set()
         self.spec = Part(self, "/spec", self.written.spec)
 
-    def container(self, index: int) -> "Part":
+    def edit_container(self, index: int) -> "Part":
         """Return an app container as a part of the draft that can be edited."""
         return Part(self, f"/spec/containers/{index}", self.written.spec.containers[index], index)
 
@@ -254,7 +254,7 @@ class Part:
             operations: list[Operation] = []
             key = frameworks.escape(resource)
             for kind, present in (("limits", current.limits_or_none), ("requests", current.requests_or_none)):
-                if present and (existing := present.get(resource)) is not None and _equals(existing, amount):
+                if present and (existing := present.get(resource)) is not None and _has_amount(existing, amount):
                     continue
                 if kind not in changed:
                     operations += self._draft.create(path, self._written.resources, {})
@@ -338,7 +338,7 @@ def _add(path: str, value: object) -> Operation:
     return {"op": "add", "path": path, "value": value}
 
 
-def _equals(raw_quantity: views.RawQuantity, amount: int | str) -> bool:
+def _has_amount(raw_quantity: views.RawQuantity, amount: int | str) -> bool:
     try:
         return quantity.parse(raw_quantity) == quantity.parse(amount)
     except quantity.InvalidQuantityError:

@@ -51,10 +51,10 @@ class Route(msgspec.Struct, frozen=True):
 def set_variables(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Set the variables of the pod in its environment and in its file. Raises RefusedError."""
     pod = draft.pod
-    if (ctx.role.rails or ctx.role.is_launcher) and "env" in ctx.options.skip:
+    if (ctx.role.has_rails or ctx.role.is_launcher) and "env" in ctx.options.skip:
         _set_file(draft, pod, "")
         draft.skip("env", context.SKIPPED)
-    elif not ctx.role.rails:
+    elif not ctx.role.has_rails:
         _set_file(draft, pod, "")
         if ctx.role.is_launcher:
             _set_launcher_literals(draft, pod, ctx)
@@ -143,7 +143,7 @@ def _set_in_env(
             continue
         draft.add_entry(entry, variable.code)
     if added:
-        draft.container(index).append_all("env", added)
+        draft.edit_container(index).append_all("env", added)
     if user_values:
         draft.keep(container.name, user_values)
 
@@ -322,7 +322,7 @@ def _remove_emptied(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.In
                 f"container {container.name}, because it knows only an older Kubernetes API; the ranks get files",
                 fix="update that webhook",
             )
-            draft.container(index).remove_env([*emptied], "env")
+            draft.edit_container(index).remove_env([*emptied], "env")
             draft.warn(dropped)
     return has_emptied
 
@@ -486,7 +486,7 @@ def extend_library_path(draft: drafts.Draft, ctx: context.InjectionContext) -> N
         missing = [directory for directory in directories if f":{directory}:" not in f":{current}:"]
         if missing:
             value = ":".join([*([current] if current else []), *missing])
-            draft.container(index).set_env(LIBRARY_PATH, value, _LIBRARY_ENTRY, position)
+            draft.edit_container(index).set_env(LIBRARY_PATH, value, _LIBRARY_ENTRY, position)
         draft.add_entry(_LIBRARY_ENTRY, _LIBRARY_SETTING.code)
 
 
@@ -510,7 +510,7 @@ def source_script(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     commands = {index: tuple(pod.spec.containers[index].command or ()) for index in ctx.targets}
     for index, command in commands.items():
         if command and command[: len(prefix)] != prefix:
-            draft.container(index).set_field("command", [*prefix, *command], _SCRIPT)
+            draft.edit_container(index).set_field("command", [*prefix, *command], _SCRIPT)
     if without := [pod.spec.containers[index].name for index, command in commands.items() if not command]:
         warning = reasons.Reason(
             AdmissionCode.SCRIPT_WITHOUT_COMMAND,

@@ -58,7 +58,7 @@ def find_level(cluster: ClusterFacts) -> str | None:
     return label if label in _ALLOWED else _RESTRICTED
 
 
-def allows(enforced: str | None, capability: str) -> bool:
+def allows_capability(enforced: str | None, capability: str) -> bool:
     """True if a container may add the capability under the level."""
     return enforced is None or capability in _ALLOWED[enforced]
 

@@ -94,7 +94,7 @@ def mount_volume(draft: drafts.Draft, fabric_volume: FabricVolume, containers: t
         return
     add_volume(draft, fabric_volume)
     for index in unmounted:
-        draft.container(index).append("volumeMounts", fabric_volume.mount, fabric_volume.entry)
+        draft.edit_container(index).append("volumeMounts", fabric_volume.mount, fabric_volume.entry)
     draft.add_entry(fabric_volume.entry)
 
 

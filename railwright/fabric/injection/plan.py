@@ -93,7 +93,7 @@ def explain_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) ->
     A launcher needs none, nor does a template whose workload has the accelerators in other templates. A container that
     requests a device unknown to the policy is probably a rank, so the warning names it.
     """
-    if ctx.role.rails:
+    if ctx.role.has_rails:
         rails, all_rails = len(ctx.rails), len(ctx.fabric.rails)
         if rails < all_rails and context.is_share_default(draft.pod, ctx.fabric):
             share = reason.Reason(
@@ -194,7 +194,7 @@ def plan(
         options = context.read_options(pod, [row.skip for row in MUTATORS if row.skip])
         ctx = context.build(pod, policy, cluster, name, options)
         draft = drafts.Draft(drafts.read(pod, cluster.namespace), written)
-        for mutate in policy.compile_once(compile_mutators)[name, ctx.role.rails]:
+        for mutate in policy.compile_once(compile_mutators)[name, ctx.role.has_rails]:
             mutate(draft, ctx)
         _write_record(draft, ctx)
     except reason.RefusedError as error:
@@ -210,7 +210,7 @@ def plan(
         pod=draft.pod,
         networks=draft.pod.networks,
         targets=ctx.targets,
-        has_rails=ctx.role.rails,
+        has_rails=ctx.role.has_rails,
         resources=frozenset([rail.resource for rail in ctx.rails if rail.resource]),
         planned=draft.settings.planned,
     )
@@ -256,7 +256,7 @@ def _find_role(pod: views.Pod, document: policies.PolicyDocument, fabric: str) -
     except reason.RefusedError:
         return ""
     is_for_cpus = fabric in document.fabrics and document.fabrics[fabric].accelerators == ()
-    return context.find_role(pod, accelerated=bool(accelerated), is_for_cpus=is_for_cpus).name
+    return context.find_role(pod, is_accelerated=bool(accelerated), is_for_cpus=is_for_cpus).name
 
 
 # --- the record (docs/interface.md 5), and the size of the annotations (1.5) ---------------------------------

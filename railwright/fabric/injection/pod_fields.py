@@ -58,13 +58,13 @@ def set_privileges(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     pod, level = draft.pod, facts.find_level(ctx.known)
     for capability in dict.fromkeys(settings.capabilities):
         entry = f"security.{capability}"
-        if not facts.allows(level, capability):
+        if not facts.allows_capability(level, capability):
             forbidden = facts.explain_level(ctx.known, level, f"capability {capability}")
             draft.skip(entry, forbidden)
             draft.warn(forbidden)
             continue
         dropping_containers = [
-            pod.spec.containers[index].name for index in ctx.targets if _drops(pod, index, capability)
+            pod.spec.containers[index].name for index in ctx.targets if _drops_capability(pod, index, capability)
         ]
         draft.warn(*[_explain_drop(ctx, (name,), capability) for name in dropping_containers])
         if len(dropping_containers) == len(ctx.targets):
@@ -87,8 +87,8 @@ def _add_capability(
 ) -> None:
     for index in ctx.targets:
         equivalent = {capability, f"CAP_{capability}", "ALL"} & set(_get_capabilities(pod, index).add or ())
-        if not equivalent and not _drops(pod, index, capability):
-            draft.container(index).add_capability(capability, f"security.{capability}")
+        if not equivalent and not _drops_capability(pod, index, capability):
+            draft.edit_container(index).add_capability(capability, f"security.{capability}")
 
 
 def _warn_without_effect(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Iterator[reasons.Reason]:
@@ -100,7 +100,7 @@ def _warn_without_effect(pod: drafts.AppliedPod, ctx: context.InjectionContext) 
     if pod.spec.host_users is False:
         yield _explain_without_effect("spec.hostUsers is false", "remove hostUsers")
         return
-    granted = [index for index in ctx.targets if not _drops(pod, index, _LOCK)]
+    granted = [index for index in ctx.targets if not _drops_capability(pod, index, _LOCK)]
     non_root = [pod.spec.containers[index].name for index in granted if not pod.runs_as_root(index)]
     if non_root:
         yield _explain_without_effect(f"container {text.join_fitting(non_root)} does not run as root", "run it as root")
@@ -114,7 +114,7 @@ def _explain_without_effect(cause: str, fix: str) -> reasons.Reason:
     )
 
 
-def _drops(pod: drafts.AppliedPod, index: int, capability: str) -> bool:
+def _drops_capability(pod: drafts.AppliedPod, index: int, capability: str) -> bool:
     """True if a container drops the capability by name, which is its author's decision."""
     dropped = _get_capabilities(pod, index).drop
     return dropped is not None and not {capability, f"CAP_{capability}"}.isdisjoint(dropped)
@@ -159,7 +159,7 @@ def _set_privileged(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.In
                     f"container {container.name}: securityContext.{key} is false, and fabric {ctx.fabric_name} needs "
                     "a privileged container; remove it or use another fabric",
                 )
-        draft.container(index).set_privileged("security.privileged")
+        draft.edit_container(index).set_privileged("security.privileged")
 
 
 def _get_capabilities(pod: drafts.AppliedPod, index: int) -> views.Capabilities:

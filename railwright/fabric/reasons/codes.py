@@ -194,7 +194,7 @@ class AdmissionCode(ReasonCode):
     DEVICES_NOT_OFFERED = "DevicesNotOffered", "No node has a requested resource, so pods stay Pending."
 
     # mounts and privileges
-    PATH_OCCUPIED = "PathOccupied", "The container mounts something else at the path, or the host's own."
+    PATH_OCCUPIED = "PathOccupied", "The container has a mount of its own at the path, or uses that of the host."
     POD_SECURITY_FORBIDS = "PodSecurityForbids", "The pod-security level of the namespace forbids a setting."
     LOCKING_WITHOUT_EFFECT = "LockingWithoutEffect", "`IPC_LOCK` has no effect, or the container drops it."
 

@@ -4,7 +4,7 @@ A rail that carried less than a hundredth of the busiest rail of its pod is idle
 pods that share it. An interface whose RDMA device is virtual (soft RoCE) is a rail only: it counts the same packets.
 
 Where pods share a node's devices, the kernel hides the counters from the sysfs of a pod (`is_full_dev` in Linux
-drivers/infiniband/core/sysfs.c), but answers for those in `hw_counters` by RDMA netlink, to anyone.
+drivers/infiniband/core/sysfs.c), but gives those in `hw_counters` to anyone who asks by RDMA netlink.
 """
 
 import re

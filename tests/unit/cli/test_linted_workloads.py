@@ -18,7 +18,7 @@ PARALLEL = {"spec": {"parallelism": 3, "template": POD}}
 
 def read(kind, spec, **more):
     templates = workloads.read_templates({"kind": kind, "metadata": {"name": "n"}, "spec": spec, **more})
-    return [(template.part, template.container(0)) for template in templates]
+    return [(template.part, template.locate_container(0)) for template in templates]
 
 
 def locate(*path):

@@ -28,7 +28,7 @@ def expand_all() -> dict[tuple[str, str], templates.Template]:
 
 def role(template: templates.Template) -> str:
     view = admitting.decode_pod(template.pod)
-    return context.find_role(view, accelerated=bool(accelerators.find_containers(view, ("nvidia.com/gpu",)))).name
+    return context.find_role(view, is_accelerated=bool(accelerators.find_containers(view, ("nvidia.com/gpu",)))).name
 
 
 def name(template: templates.Template) -> str:

@@ -247,13 +247,13 @@ def add_labels(tree: dict, **more: str) -> dict:
 
 def role(tree: dict) -> context.Role:
     pod = decode_pod(tree)
-    return context.find_role(pod, accelerated=bool(accelerators.find_containers(pod, (GPU,))))
+    return context.find_role(pod, is_accelerated=bool(accelerators.find_containers(pod, (GPU,))))
 
 
 def read(tree: dict) -> Expected:
     own_role, pod = role(tree), decode_pod(tree)
     rank, gang = membership.find_rank(pod), membership.find_gang(pod)
-    return Expected(own_role.name, own_role.rails, own_role.is_launcher, gang, (rank.role, rank.index))
+    return Expected(own_role.name, own_role.has_rails, own_role.is_launcher, gang, (rank.role, rank.index))
 
 
 def test_role_gang_and_rank_are_read_from_pods_of_the_controller():

@@ -115,8 +115,8 @@ def check_gid_index(setting: Setting, ranks: RankContext) -> Iterator[str]:
 
     The right index depends on the pod, because it follows the order in which addresses appeared, but NCCL, NVSHMEM and
     UCX use one value for every HCA, unchecked. Without it they choose the entry themselves, NCCL since 2.21. Not
-    reported: the value of gidIndex in the policy, a pod on the host's network, devices that a pod has alone (virtual
-    functions, host devices), and devices of Volcengine's plugin, for which the vendor gives the index.
+    reported: the value of gidIndex in the policy, a pod on the host's network, and devices that a pod has alone
+    (virtual functions, host devices). Nor are devices of Volcengine's plugin, for which the vendor gives the index.
 
     Source: NVIDIA/nccl networking troubleshooting guide and src/transport/net_ib/connect.cc; NVIDIA/nvshmem
     src/modules/transport/common/env_defs.h; openucx/ucx src/uct/ib/base/ib_md.c; multus-cni issue 1100.

@@ -2,7 +2,7 @@
 
 Everything else in a decision follows from the request, the cluster state and the assumed pods. The memory is small and
 not persisted. Without it, after a restart, a gang that is being placed may get a plan with more bandwidth than its
-placed peers can use, and two gangs that are placed at the same time may share a leaf that one could have had alone.
+placed peers can use. Two gangs that are placed at the same time may share a leaf that one could have had alone.
 
 Its soft reservations keep a gang off the leaves planned for other gangs. Schedulers that place pod by pod interleave
 the pods of two jobs. Without reservations each job takes half of the leaf that is tightest for both. A reservation
