@@ -145,16 +145,6 @@ async def test_a_chunked_body_within_the_limit_is_taken(plain):
     assert (await caller.answer()).body == b"[1,2]"
 
 
-@pytest.mark.parametrize("ending", ["Content-Length: 0\r\n\r\n", "\r\n", "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"])
-async def test_requests_without_a_body_are_answered(plain, ending):
-    for _ in range(3):
-        caller = await plain.open()
-        await caller.send(f"POST /echo HTTP/1.1\r\nHost: x\r\n{ending}".encode())
-        answer = await caller.answer()
-        assert (answer.status, answer.body) == (200, b"")
-        await caller.close()
-
-
 async def test_a_compressed_body_is_not_expanded(plain):
     compressed = gzip.compress(b"x" * 100_000)
     caller = await plain.open()
