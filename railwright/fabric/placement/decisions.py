@@ -216,7 +216,7 @@ def _find_min_fill_priority(
 def _choose_nodes(view: node_index.RequestView) -> planner.GangCapacity | None:
     """Return the capacity of the offered nodes with the lowest `fill_order`; None if no offered node has a slot."""
     nodes = view.request.nodes
-    counts = Counter(zip(map(view.index.leaf_by_node.get, nodes), map(view.get_class, nodes), strict=True))
+    counts = Counter(zip(map(view.index.leaf_by_node.get, nodes), view.find_classes(nodes), strict=True))
     classes = {node_class for _, node_class in counts if node_class and node_class.slot_numa_factors}
     if not classes:
         return None

@@ -124,8 +124,8 @@ def build_capacity(view: node_index.RequestView, *, on_all_leaves: bool = False)
     if is_sample or not request.is_announced:
         return build_capacity_on(index, index.count_classes(sorted(view.offered_leaves)), view.overrides)
     leaves: dict[topology.Domain, node_evaluation.Counts] = {}
-    for name in request.nodes:
-        if (node_class := view.get_class(name)) is not None:
+    for name, node_class in zip(request.nodes, view.find_classes(request.nodes), strict=True):
+        if node_class is not None:
             counts = leaves.setdefault(index.leaf_by_node[name], {})
             counts[node_class] = counts.get(node_class, 0) + 1
     return build_capacity_on(index, leaves)
