@@ -65,7 +65,7 @@ def find_pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
     if created := _CREATED.get(_KINDS.get(base, "")):
         raise output.UnreadableError(
             f"explain {kind}/{name}: a {_KINDS[base]} creates objects of kind {created}, which have the pods; give "
-            "job/NAME of one of these"
+            "one of them as job/NAME"
         )
     return ("" if base in _POD else base, name)
 

@@ -309,7 +309,9 @@ def _parse_pod(pod: str, namespace: str) -> tuple[str, str]:
     """Return (namespace, name), the namespace "" if none is given. Raise UnreadableError."""
     first, slash, rest = pod.partition("/")
     if not pod or (slash and (not first or not rest or "/" in rest)):
-        raise output.UnreadableError(f"explain pod {pod or '(no pod)'}: give pod/NAME -n NAMESPACE (for a file: ./pod)")
+        raise output.UnreadableError(
+            f"explain pod: {pod!r} names no pod; give pod/NAME -n NAMESPACE (for a file: ./pod)"
+        )
     if slash and namespace not in ("", first):
         raise output.UnreadableError(f"explain pod {pod}: -n {namespace} is another namespace; give one of them")
     return (first, rest) if slash else (namespace, pod)

@@ -334,7 +334,7 @@ class Part:
 
 
 def _add(path: str, value: object) -> Operation:
-    """Set the member of a map, or insert an element into a list."""
+    """Return the operation that sets a member of a map, or inserts an element into a list."""
     return {"op": "add", "path": path, "value": value}
 
 

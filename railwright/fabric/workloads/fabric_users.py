@@ -61,7 +61,7 @@ def _describe_label(label: str, users: Users) -> reason.Reason | None:
 
 
 def _count_users(pods: Sequence[views.Pod], *, is_complete: bool) -> str:
-    """Return a phrase with the number of pods and of jobs, and the pods of each namespace that has the most."""
+    """Return the numbers of pods and of jobs as text, with the namespaces that have the most pods."""
     jobs = len({membership.find_gang(pod) or pod.metadata.identity for pod in pods})
     by_namespace = Counter(pod.metadata.namespace for pod in pods).most_common()
     where = text.join_first((f"{namespace} {count}" for namespace, count in by_namespace), _MAX_NAMED)

@@ -135,8 +135,8 @@ def test_a_label_that_is_no_text_has_the_message_of_lint(explain):
 def test_a_kind_whose_pods_have_other_names_is_refused_with_the_kind_that_has_them(word, kind, created, capsys):
     assert command_line.main(["explain", word]) == 2
     assert capsys.readouterr().err == (
-        f"railwright: explain {word}: a {kind} creates objects of kind {created}, which have the pods; give job/NAME "
-        "of one of these\n"
+        f"railwright: explain {word}: a {kind} creates objects of kind {created}, which have the pods; give "
+        "one of them as job/NAME\n"
     )
 
 

@@ -54,7 +54,7 @@ ALSO = rank("w-1", 1, using=hcas(0, 1), channels=("0/GDRDMA", "1/GDRDMA"))
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_published_logs_are_read_correctly(name):
+def test_a_published_log_shows_its_transport_rails_and_pods_over_tcp(name):
     expected, results = PUBLISHED[name], assess_logs(lines(name))
     assert results.state == expected["state"], results.line
     for pod in results.pods:
