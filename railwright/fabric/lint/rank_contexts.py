@@ -312,7 +312,7 @@ def _list_found(pod: views.Pod, fabric: policies.Fabric) -> frozenset[str]:
 
 
 def has_other_interfaces(fabric: policies.Fabric | None) -> bool:
-    """True if another system than Multus attaches rails: they have an interface and no network."""
+    """True if another system than Multus attaches rails: such rails have an interface and no network."""
     return fabric is not None and any(rail.interface and not rail.network for rail in fabric.rails)
 
 
