@@ -7,14 +7,13 @@ import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
-from urllib import parse
 
 import msgspec
 
 from railwright.cli import formats, linted_files, object_files, options, output
 from railwright.cli.explanation import templates as pod_templates
 from railwright.cluster import errors, kubeconfigs
-from railwright.fabric import text, views
+from railwright.fabric import text
 from railwright.fabric.injection import opt_in
 from railwright.fabric.policy import model
 
@@ -101,19 +100,16 @@ async def _read_cluster(namespaces: Collection[str], client: "clients.Client") -
     Raises UnreadableError or ClusterError if the policy cannot be read.
     """
     from railwright.cli import cluster_access, policy_sources
-    from railwright.cluster import resources, watch_wire
 
     policy = await policy_sources.fetch(client)
     unread: set[str] = set()
 
     async def read_labels(name: str) -> Mapping[str, str] | None:
-        path = f"{resources.NAMESPACES.path}/{parse.quote(name, safe='')}"
         try:
-            found = await watch_wire.find_object(client, path, views.Namespace)
+            return await policy_sources.find_namespace_labels(client, name)
         except errors.ClusterError:
             unread.add(name)
             return None
-        return None if found is None else found.metadata.labels
 
     labels = await cluster_access.gather(read_labels, namespaces)
     notes = [f"the fabric's rules come from the policy in {policy_sources.CONFIG_MAP}"]

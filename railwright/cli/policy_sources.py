@@ -1,7 +1,9 @@
-"""Reads the policy in force in a cluster, and whether railwright is disabled there."""
+"""Reads the policy in force in a cluster, whether railwright is disabled there, and the labels of a namespace."""
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
+from urllib import parse
 
 import msgspec
 
@@ -66,6 +68,13 @@ async def find_readable(client: clients.Client) -> model.Policy | None:
         policy = await find(client)
         return policy if isinstance(policy, model.Policy) else None
     return None
+
+
+async def find_namespace_labels(client: clients.Client, namespace: str) -> Mapping[str, str] | None:
+    """Return the labels of a namespace, None if it does not exist. Raise ClusterError."""
+    path = f"{resources.NAMESPACES.path}/{parse.quote(namespace, safe='')}"
+    found = await watch_wire.find_object(client, path, views.Namespace)
+    return None if found is None else found.metadata.labels
 
 
 async def is_unenforced(client: clients.Client) -> bool:

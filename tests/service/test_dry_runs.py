@@ -408,3 +408,37 @@ async def test_lint_prints_each_error_of_an_invalid_policy_in_a_line_of_its_own(
     first, *others = err.splitlines()
     assert first.startswith("railwright: rules that need the fabric were not checked: the policy is invalid; ")
     assert len([line for line in others if "railwright-policy" in line]) == 2
+
+
+LAUNCHER = {**UNLABELLED, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+UNREADABLE = {NAMESPACE: api_stub.status(403)}
+NO_OPT_IN = "unchanged: it did not opt in (no label railwright.io/fabric, or `none`)"
+UNCALLED = "not injected: the API server creates such a pod without calling railwright's webhook"
+
+
+@pytest.mark.parametrize("policy", ["", POLICY, f"{POLICY}mode: warn\n"])
+@pytest.mark.parametrize(
+    ("pod", "objects", "said"),
+    [
+        (UNLABELLED, label_namespace(fabric="f"), UNCALLED),
+        (UNLABELLED, label_namespace(fabric="f") | DISABLED, "not injected: railwright is disabled (`railwright "),
+        (UNLABELLED, label_namespace(fabric="none"), NO_OPT_IN),
+        (UNLABELLED, label_namespace(), NO_OPT_IN),
+        (LAUNCHER, label_namespace(fabric="f"), NO_OPT_IN),
+        (LAUNCHER, UNREADABLE, NO_OPT_IN),
+        (
+            UNLABELLED,
+            UNREADABLE,
+            (
+                "unchanged: it has no label railwright.io/fabric, and you may not read whether namespace prod has it; "
+                "to see: kubectl get namespace prod --show-labels"
+            ),
+        ),
+    ],
+)
+async def test_a_pod_that_its_namespace_opts_in_is_not_said_to_lack_an_opt_in(run, policy, pod, objects, said):
+    def admit(created: dict) -> web.Response:
+        return web.json_response(created, status=201, headers={"Warning": '299 - "NotInjected by X"'})
+
+    code, out, _ = await run(admit, pod, "explain", policy=policy, objects=objects)
+    assert (code, out.splitlines()[1][: len(said)]) == (int(said.startswith("not injected")), said)

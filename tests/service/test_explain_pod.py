@@ -432,6 +432,98 @@ async def test_the_label_of_a_workload_of_the_core_group_is_read_too(cluster, ru
 
 
 CONFIG_MAPS = "/api/v1/namespaces/railwright-system/configmaps"
+NAMESPACE = "/api/v1/namespaces/prod"
+ACCELERATED = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
+AGAIN = "delete the pod, so that its controller creates it again"
+POSSIBLE = "after the pod's creation, the webhook was not called, or the policy was in mode warn"
+
+
+@pytest.mark.parametrize(
+    ("namespace_labels", "spec", "config_maps", "code", "said"),
+    [
+        (
+            LABEL,
+            ACCELERATED,
+            {},
+            1,
+            (
+                "label railwright.io/fabric 'roce' of namespace prod, but not injected: the namespace got the label "
+                f"{POSSIBLE}; {AGAIN}"
+            ),
+        ),
+        (
+            LABEL,
+            ACCELERATED,
+            {"railwright-disabled": {}},
+            1,
+            (
+                "label railwright.io/fabric 'roce' of namespace prod, but not injected: "
+                f"{policy_sources.DISABLED}, then {AGAIN}"
+            ),
+        ),
+        (
+            {"railwright.io/fabric": "rocee"},
+            ACCELERATED,
+            {"railwright-policy": {"policy.yaml": POLICY}},
+            1,
+            (
+                "not injected: label railwright.io/fabric of namespace prod 'rocee' is not a fabric of the policy; "
+                f"allowed are roce, none; correct the label of the namespace, then {AGAIN}"
+            ),
+        ),
+        (LABEL, {}, {}, 0, "did not opt in"),
+        ({}, ACCELERATED, {}, 0, "did not opt in"),
+        (
+            None,
+            ACCELERATED,
+            {},
+            0,
+            (
+                "it has no label railwright.io/fabric, and you may not read whether namespace prod has it; to see: "
+                "kubectl get namespace prod --show-labels"
+            ),
+        ),
+        (None, {}, {}, 0, "did not opt in"),
+    ],
+    ids=["uncalled", "disabled", "unknown fabric", "no accelerator", "no label", "unreadable", "unreadable, no GPU"],
+)
+async def test_a_pod_that_its_namespace_opts_in_is_a_finding(
+    cluster, run, namespace_labels, spec, config_maps, code, said
+):
+    cluster.keep(NAMESPACE, {"metadata": {"name": "prod", "labels": namespace_labels or {}}})
+    if namespace_labels is None:
+        cluster.fault = lambda request: 403 if request.path == NAMESPACE else None
+    for name, data in config_maps.items():
+        cluster.keep(f"{CONFIG_MAPS}/{name}", {"metadata": {"name": name}, "data": data})
+    cluster.keep(f"{PODS}/p", {**build_owned("p", None, {}), "spec": spec})
+    given, out, _ = await run("explain", "pod/p", "-n", "prod")
+    assert (given, out.splitlines()[0]) == (code, f"Pod prod/p: {said}")
+
+
+@pytest.mark.parametrize(
+    ("policy", "cause"), [(POLICY, ""), (f"{POLICY}mode: warn\n", f"; {policy_sources.UNENFORCED}")]
+)
+async def test_an_unknown_fabric_is_named_with_those_that_exist(cluster, run, policy, cause):
+    cluster.keep(f"{CONFIG_MAPS}/railwright-policy", {"metadata": {"name": "x"}, "data": {"policy.yaml": policy}})
+    cluster.keep(f"{PODS}/p", build_owned("p", None, {"railwright.io/fabric": "rocee"}))
+    code, out, _ = await run("explain", "pod/p", "-n", "prod")
+    assert (code, out.splitlines()[0]) == (
+        1,
+        (
+            "Pod prod/p: not injected: label railwright.io/fabric 'rocee' is not a fabric of the policy; allowed are "
+            f"roce, none; correct the label in the pod template{cause}, then {AGAIN}"
+        ),
+    )
+
+
+async def test_a_fabric_that_the_namespace_may_not_use_is_the_cause(cluster, run):
+    policy = f"{POLICY}    namespaces: {{team: a}}\n"
+    cluster.keep(f"{CONFIG_MAPS}/railwright-policy", {"metadata": {"name": "x"}, "data": {"policy.yaml": policy}})
+    cluster.keep(NAMESPACE, {"metadata": {"name": "prod", "labels": {"team": "b"}}})
+    cluster.keep(f"{PODS}/p", build_owned("p", None, LABEL))
+    code, out, _ = await run("explain", "pod/p", "-n", "prod")
+    assert code == 1
+    assert out.startswith("Pod prod/p: not injected: fabric roce may not be used in namespace prod: its labels do not")
 
 
 @pytest.mark.parametrize("pod_labels", [LABEL, {}], ids=["pod", "job"])

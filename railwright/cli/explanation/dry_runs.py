@@ -11,7 +11,7 @@ import jsonpatch
 import msgspec
 
 from railwright.cli import output, policy_sources
-from railwright.cli.explanation import previews, templates
+from railwright.cli.explanation import opt_ins, previews, templates
 from railwright.cluster import client as clients
 from railwright.cluster import errors, watch_wire
 from railwright.fabric import intent, names, views
@@ -81,7 +81,7 @@ async def _dry_run_pod(client: clients.Client, template: templates.Template, pod
     warnings = [_read_warning(line) for line in lines]
     outcome = _find_unenforced(warnings)
     before = after = _decode_comparable(body, pod, client.host)
-    label = (after["metadata"].get("labels") or {}).get(names.FABRIC, names.FABRIC_NONE)
+    opt_in_unknown = ""
     if record := (after["metadata"].get("annotations") or {}).get(names.INJECTION):
         try:
             source = f"{source}, policy {intent.decode_record(record).policy}"
@@ -91,13 +91,14 @@ async def _dry_run_pod(client: clients.Client, template: templates.Template, pod
                 "remove it from the manifest, or compare versions: railwright check -v"
             ) from None
         before = await _complete_without_railwright(client, pod)
-    elif (
-        label != names.FABRIC_NONE and not outcome and all(names.INJECTION not in warning.text for warning in warnings)
-    ):
-        message = policy_sources.DISABLED if await policy_sources.is_disabled(client) else _UNCALLED
-        if message == policy_sources.DISABLED or not await _is_silent(client, template, pod):
-            return previews.build_preview(template, reviews.ALLOWED, source, message=message)
-        outcome = reviews.WOULD_PATCH
+    elif not outcome and all(names.INJECTION not in warning.text for warning in warnings):
+        opted_in = await opt_ins.find(client, msgspec.convert(after, views.Pod))
+        opt_in_unknown = opted_in.unknown
+        if opted_in.label is not None:
+            message = policy_sources.DISABLED if await policy_sources.is_disabled(client) else _UNCALLED
+            if message == policy_sources.DISABLED or not _is_silent(opted_in, template, pod):
+                return previews.build_preview(template, reviews.ALLOWED, source, message=message)
+            outcome = reviews.WOULD_PATCH
     operations = jsonpatch.make_patch(before, after).patch
     return previews.build_preview(
         template,
@@ -110,15 +111,21 @@ async def _dry_run_pod(client: clients.Client, template: templates.Template, pod
         before=before,
         after=after,
         operations=operations,
+        opt_in_unknown=opt_in_unknown,
     )
 
 
-async def _is_silent(client: clients.Client, template: templates.Template, pod: Tree) -> bool:
+def _is_silent(opted_in: opt_ins.OptIn, template: templates.Template, pod: Tree) -> bool:
     """True if the policy is in mode warn, and the pod would get only its record, so that the webhook does not warn."""
-    policy = await policy_sources.find_readable(client)
+    policy = opted_in.policy
     if policy is None or policy.document.is_enforced:
         return False
-    preview = previews.preview_admission(msgspec.structs.replace(template, pod=pod), policy, state.State())
+    caches, labels = state.State(), opted_in.namespace_labels
+    if labels is not None:
+        caches.namespaces.replace(
+            [views.Namespace(views.BriefMeta(name=template.namespace, labels_or_none=dict(labels)))]
+        )
+    preview = previews.preview_admission(msgspec.structs.replace(template, pod=pod), policy, caches)
     return not _find_unenforced(preview.warnings)
 
 

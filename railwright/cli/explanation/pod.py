@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from railwright.cli import cluster_access, formats, job_pods, output, policy_sources, scheduler_configuration
-from railwright.cli.explanation import extender_answers, recorded
+from railwright.cli.explanation import extender_answers, opt_ins, recorded
 from railwright.cluster import client as clients
 from railwright.cluster import errors, kubeconfigs, resources, watch_wire
-from railwright.fabric import admission, intent, names, text, views
+from railwright.fabric import admission, names, text, views
 from railwright.fabric.injection import accelerators, init_containers, keys, opt_in, templates
 from railwright.fabric.overview import overview_types
 from railwright.fabric.placement.explain import node_explanation
@@ -68,16 +68,10 @@ def build_record(pod: job_pods.Pod) -> PodRecord:
 
 async def _explain_uninjected(client: clients.Client, pod: job_pods.Pod, record: PodRecord) -> PodRecord:
     """Add why a pod is not injected although it or its workload opted in."""
-    if intent.has_fabric_label(pod) and opt_in.is_uninjected(pod):
-        cause = await _find_cluster_cause(client) or (
-            "the label was set after the pod's creation, the webhook was not called, or the policy was in mode warn; "
-            "set the label in the pod template"
-        )
-        uninjected = (
-            f"label {names.FABRIC} {pod.metadata.labels[names.FABRIC]!r}, but not injected: {cause}, then delete the "
-            "pod, so that its controller creates it again"
-        )
-        return msgspec.structs.replace(record, uninjected=uninjected)
+    opted_in = await opt_ins.find(client, pod) if opt_in.is_uninjected(pod) else opt_ins.OptIn(None)
+    if opted_in.label is not None:
+        return msgspec.structs.replace(record, uninjected=await _describe_uninjected(client, pod, opted_in))
+    record = msgspec.structs.replace(record, opt_in_unknown=opted_in.unknown)
     if names.FABRIC in pod.metadata.labels or names.INJECTION in pod.metadata.annotations:
         return record
     uninjected, warnings = "", list(record.warnings)
@@ -89,6 +83,21 @@ async def _explain_uninjected(client: clients.Client, pod: job_pods.Pod, record:
             uninjected = f"not injected, because it has no label {names.FABRIC}; {causes}"
         warnings += [warning.locate(title) for warning in keys.check_workload(workload)]
     return msgspec.structs.replace(record, uninjected=uninjected, warnings=warnings)
+
+
+async def _describe_uninjected(client: clients.Client, pod: job_pods.Pod, opted_in: opt_ins.OptIn) -> str:
+    """Return why a pod that opted in is not injected, and the fix."""
+    refusal, cause = opt_ins.find_refusal(pod, opted_in), await _find_cluster_cause(client)
+    again = "delete the pod, so that its controller creates it again"
+    if refusal:
+        return f"not injected: {'; '.join(filter(None, (refusal, cause)))}, then {again}"
+    label = f"label {names.FABRIC} {text.quote(opted_in.label or '')}"
+    possible = "after the pod's creation, the webhook was not called, or the policy was in mode warn"
+    if names.FABRIC in pod.metadata.labels:
+        cause = cause or f"the label was set {possible}; set the label in the pod template"
+        return f"{label}, but not injected: {cause}, then {again}"
+    cause = f"{cause}, then" if cause else f"the namespace got the label {possible};"
+    return f"{label} of namespace {pod.metadata.namespace}, but not injected: {cause} {again}"
 
 
 async def _find_cluster_cause(client: clients.Client) -> str:
@@ -150,7 +159,7 @@ _STYLES = {
 def print_text(record: PodRecord) -> None:
     """Print the injection, then the extender's explanation, otherwise the state of the pod."""
     place = f" on node {record.node}" if record.node else ""
-    injection = record.uninjected or (record.summary if record.fabric else "did not opt in")
+    injection = record.uninjected or (record.summary if record.fabric else record.opt_in_unknown or "did not opt in")
     output.print_styled((f"Pod {record.pod}{place}: {injection}", "bold"))
     if record.preflight_failure:
         output.print_styled((record.preflight_failure, "bold red"))

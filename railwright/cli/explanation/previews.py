@@ -107,6 +107,7 @@ def build_preview(  # noqa: PLR0913 - one argument for each field
     before: Tree | None = None,
     after: Tree | None = None,
     operations: Sequence[Any] = (),
+    opt_in_unknown: str = "",
 ) -> AdmissionPreview:
     """Return the preview of a template whose pods admission turns from `before` into `after`, by these operations.
 
@@ -116,7 +117,8 @@ def build_preview(  # noqa: PLR0913 - one argument for each field
     injection = recorded.Injection()
     if after is not None:
         injection = recorded.describe(msgspec.convert(after, views.Pod))
-    own = {"warnings": (*template.warnings, *warnings), "changes": injection.changes if operations else ()}
+    own: Tree = {"warnings": (*template.warnings, *warnings), "opt_in_unknown": opt_in_unknown}
+    own["changes"] = injection.changes if operations else ()
     return AdmissionPreview(
         **(msgspec.structs.asdict(injection) | own),
         template=template,

@@ -54,6 +54,7 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
     kept: Mapping[str, Sequence[str]] = {}  # the user's own settings, by container
     skipped: Mapping[str, reason.Reason] = {}
     warnings: Sequence[reason.Reason] = ()
+    opt_in_unknown: str = ""  # why it is not known whether the pod opted in
     topology: intent.TopologyRecord | None = None  # what its workload asks of the scheduler, or why it asks for nothing
 
     @property
