@@ -12,7 +12,7 @@ import msgspec
 
 from railwright.fabric import intent, names, text, topology
 from railwright.fabric.overview import overview_types
-from railwright.fabric.placement import engine, scheduling_request
+from railwright.fabric.placement import decisions, engine, scheduling_request
 from railwright.fabric.placement.explain import node_explainer, placement_result
 from railwright.fabric.placement.gangs import planner
 from railwright.fabric.placement.nodes import node_evaluation, node_index
@@ -290,9 +290,12 @@ def _assess_placed(
         return overview_types.Assessment(state=gang.state, bandwidth=bandwidth, why=why)
     without_gang = {pod.node: pod.node_class for pod in placed_pods if pod.node_class is not None}
     overrides = index.exclude(() if request.is_filtered else index.unselected) | without_gang
-    capacity = planner.build_capacity_on(index, index.count_classes(), overrides)
-    segment = max(1, min(request.segment, len(workers)))
-    plan = planner.solve(len(workers), msgspec.structs.replace(capacity, segment=segment))
+    if index.kind.is_single_pod:
+        plan = decisions.plan_single_pod(node_index.RequestView(request, index, overrides))
+    else:
+        capacity = planner.build_capacity_on(index, index.count_classes(), overrides)
+        segment = max(1, min(request.segment, len(workers)))
+        plan = planner.solve(len(workers), msgspec.structs.replace(capacity, segment=segment))
     is_spread = plan.is_complete and (
         plan.bandwidth > placement.bandwidth + _MIN_DIFFERENCE
         or (plan.bandwidth >= placement.bandwidth - _MIN_DIFFERENCE and len(plan.leaves) < len(placement.leaves))

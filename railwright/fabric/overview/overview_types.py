@@ -20,8 +20,8 @@ WAITING, STARTING, PLACED, SPREAD, NEVER = "waiting", "starting", "placed", "spr
 STATES = {
     WAITING: "No pod of the gang has a node. Usually other pods use what it needs.",
     STARTING: "Some of its pods have nodes, or some do not exist yet.",
-    PLACED: "All of its pods have nodes, and no better placement is possible now.",
-    SPREAD: "All of its pods have nodes. A placement on fewer leaves, or with more bandwidth, is possible now.",
+    PLACED: "All of its pods have nodes, and would get no better placement now.",
+    SPREAD: "All of its pods have nodes. Created again now, it would get fewer leaves, or more bandwidth.",
     NEVER: "It would not fit even if no other pod ran on the nodes that it may use now. Waiting helps only if nodes "
     "are added, as by an autoscaler, or become usable.",
 }
@@ -93,7 +93,7 @@ class Assessment(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     state: str  # one of STATES
     bandwidth: float | None = None  # at the present nodes
-    best: float | None = None  # the best possible now, on free nodes and its own
+    best: float | None = None  # that it would get now at best, on free nodes and its own
     leaves: int = 0  # leaves that it uses, or would use if it were placed now
     min_leaves: int = 0  # fewest leaves that give `best`
     why: tuple[reason.Reason, ...] = ()  # why it waits, or is not better

@@ -229,6 +229,20 @@ def _choose_nodes(view: node_index.RequestView) -> planner.GangCapacity | None:
     return planner.build_capacity_on(view.index, leaves)
 
 
+def plan_single_pod(view: node_index.RequestView) -> planner.Plan:
+    """Return the plan for the node that a single-pod job gets. Of nodes with equal scores it may get the slowest."""
+    capacity = _choose_nodes(view)
+    if capacity is None:
+        return planner.NO_PLAN
+    if not any(known.is_idle for known in capacity.classes):  # otherwise scores depend on the plan
+        best = max(known.score for known in capacity.classes)
+        equal = [known for known in capacity.classes if known.score == best]
+        slowest = min(equal, key=lambda known: node_evaluation.list_bandwidths(known, known.rails)[0])
+        leaves = {leaf: {slowest: counts[slowest]} for leaf, counts in capacity.nodes.items() if slowest in counts}
+        capacity = planner.build_capacity_on(view.index, leaves)
+    return planner.solve(1, capacity)
+
+
 # --- the rating of a node -------------------------------------------------------------------------------------
 
 TARGET, PLANNED, SAME_PARENT, ELSEWHERE = 1.0, 0.6, 0.3, 0.0  # the tiers of leaves, and the values of their nodes

@@ -149,13 +149,76 @@ def test_a_gang_whose_rails_are_not_beside_its_gpus_has_less_than_the_best_bandw
     assert Cluster(nodes, members, policy=policy).gang().why == ()
     assessed = Cluster(nodes, [*members, other], policy=policy).gang()
     assert assessed.bandwidth < assessed.best
-    assert "a-0: NUMA splits" in assessed.why[1].message
+    assert "NUMA splits on a-0" in assessed.why[1].message
 
 
 def test_a_placed_gang_whose_pods_share_the_nics_of_a_node_is_said_to_share_them_itself():
     pods = [placing.build_pod(f"g-{rank}", group="g", gpus=2, on="a-0") for rank in range(2)]
     assessed = Cluster([placing.build_node("a-0", "a", rails_each=100)], pods).gang()
-    assert [why.message for why in assessed.why] == ["a-0: pods of the gang share NICs"]
+    assert [why.message for why in assessed.why] == ["pods of the gang share NICs on a-0"]
+
+
+SHARED_NICS = [placing.build_node(f"{leaf}-0", leaf, rails_each=100) for leaf in "abc"]
+
+
+def share(name, on, *, gpus=2, rails=1):
+    return placing.build_pod(name, group=name, gpus=gpus, rails=rails, on=on)
+
+
+FILLED = {  # pods of other jobs on nodes with shared NICs, the node of a job of one pod: its state, bandwidth and best
+    "fuller than the other used node": (
+        [share("x", "a-0"), share("y", "b-0"), share("z", "b-0")],
+        "b-0",
+        ("placed", 0.333, 0.333),
+    ),
+    "as full as the other, whose NICs fewer pods share": (
+        [share("x", "a-0", gpus=4), share("y", "b-0"), share("z", "b-0")],
+        "b-0",
+        ("placed", 0.333, 0.333),
+    ),
+    "the only used node": ([share("x", "a-0")], "a-0", ("placed", 0.5, 0.5)),
+    "an idle node": ([share("x", "a-0")], "b-0", ("placed", 1.0, 1.0)),
+    "less full than a node without pods on its NICs": (
+        [share("x", "a-0", gpus=3, rails=0), share("y", "b-0")],
+        "b-0",
+        ("spread", 0.5, 1.0),
+    ),
+}
+
+
+@pytest.mark.parametrize(("others", "on", "expected"), FILLED.values(), ids=FILLED)
+def test_a_job_of_one_pod_is_called_spread_only_if_it_would_be_placed_better_when_recreated(others, on, expected):
+    """The extender fills used nodes first, so that the pod would get the same node again."""
+    assessed = Cluster(SHARED_NICS, [*others, share("g", on, gpus=1)]).gang()
+    assert (assessed.state, assessed.bandwidth, assessed.best) == expected
+    texts = [why.message for why in assessed.why]
+    assert any("recreated now" in text for text in texts) == (assessed.state == "spread")
+    assert texts[-1:] == ([f"NICs shared with pods of other jobs on {on}"] if assessed.bandwidth < 1 else [])
+
+
+def test_the_best_possible_bandwidth_of_a_job_of_one_pod_is_the_same_before_and_after_its_placement():
+    other = share("x", "a-0")
+    waiting = Cluster(SHARED_NICS, [other, share("g", "", gpus=1)]).gang()
+    assert (waiting.state, waiting.best) == ("waiting", 0.5)
+    assert Cluster(SHARED_NICS, [other, share("g", "a-0", gpus=1)]).gang().best == 0.5
+
+
+def test_a_broken_rail_is_the_reason_of_a_placed_gang_and_named_to_its_other_pods():
+    nodes = [placing.mark_broken(placing.build_node("a-0", "a"), "rail1"), placing.build_node("a-1", "a")]
+
+    def list_reasons(*where):
+        return [(why.code, why.message) for why in Cluster(nodes[: len(where)], gang(*where)).gang().why]
+
+    broken = ("RailBroken", "rail1 is broken on a-0")
+    assert list_reasons("a-0") == [broken]
+    assert list_reasons("a-0", "a-1") == [broken, ("PeerRailMissing", "1 more member: a-0 of another pod lacks rail1")]
+
+
+def test_a_broken_rail_and_shared_nics_are_both_reasons():
+    nodes = [placing.mark_broken(placing.build_node("a-0", "a", rails_each=100), "rail1")]
+    assessed = Cluster(nodes, [share("x", "a-0"), share("g", "a-0")]).gang()
+    (why,) = assessed.why
+    assert why.message == "rail1 is broken, NICs shared with pods of other jobs on a-0"
 
 
 @pytest.mark.parametrize("placement", [{}, {"domains": [], "oversubscription": []}], ids=["domains", "no domains"])

@@ -264,4 +264,4 @@ def test_a_rail_that_a_member_lacks_is_lost_to_all_members(lost, value):
     lacking = {name: remove_rail(rail) for name, rail in lost.items()}
     placement = placement_result.compute(places(*[LEAF_A] * 4, **lacking), bandwidth.Uplinks(SIZES, [1]))
     assert placement.bandwidth == pytest.approx(value)
-    assert "n-2: rail3 dead or absent" in texts(placement.causes)
+    assert "rail3 dead or absent on n-2" in texts(placement.causes)

@@ -56,21 +56,34 @@ def get_label(node_class: node_evaluation.NodeClass, resource: str) -> str:
 
 def list_degradations(node_class: node_evaluation.NodeClass, number: int = 1) -> tuple[reason.Reason, ...]:
     """Return the reasons why the pod of this number on such a node has less than full bandwidth."""
-    degradations = []
+    degradations = list[reason.Reason]()
+    sharing = list[node_evaluation.Pool]()
     if node_class.get_numa_factor(number) < 1:
         degradations.append(reason.Reason(PlacementCode.NUMA_SPLIT, "NUMA splits"))
+    shares = iter(node_class.get_shares(number))
+    rail_count = sum(len(pool.need.rails) for pool in node_class.pools)
     for pool in node_class.pools:
-        if not pool.is_sufficient:
-            shortage = reason.Reason(PlacementCode.DEVICE_SHORTAGE, f"{pool.need.label} not free")
-            dead = reason.Reason(PlacementCode.RAIL_BROKEN, f"{pool.need.label} dead or absent")
-            degradations.append(shortage if pool.devices.allocatable > 0 else dead)
-        elif not pool.is_healthy:
-            degradations.append(reason.Reason(PlacementCode.RAIL_BROKEN, f"{pool.need.label} degraded"))
-    if not degradations and node_class.pools and sum(node_class.get_shares(number)) < 1 - CLOSE:
-        others = any(pool.devices.used_by_others for pool in node_class.pools)
+        unshared = sum(pool.rate_rails()) / rail_count
+        share = sum(itertools.islice(shares, len(pool.need.rails)))
+        if pool.devices.allocatable <= 0:
+            degradations.append(reason.Reason(PlacementCode.RAIL_BROKEN, f"{pool.need.label} dead or absent"))
+        else:
+            degradations.extend(_describe_broken(rail) for rail in pool.need.rails if rail in pool.broken)
+            if not pool.is_sufficient:
+                degradations.append(reason.Reason(PlacementCode.DEVICE_SHORTAGE, f"{pool.need.label} not free"))
+            elif not pool.is_healthy:
+                degradations.append(reason.Reason(PlacementCode.RAIL_BROKEN, f"{pool.need.label} degraded"))
+        if pool.is_sufficient and share < unshared - CLOSE:
+            sharing.append(pool)
+    if sharing:
+        others = any(pool.devices.used_by_others for pool in sharing)
         message = "NICs shared with pods of other jobs" if others else "pods of the gang share NICs"
         degradations.append(reason.Reason(PlacementCode.NICS_SHARED, message))
     return tuple(degradations)
+
+
+def _describe_broken(rail: str) -> reason.Reason:
+    return reason.Reason(PlacementCode.RAIL_BROKEN, f"{rail} is broken")
 
 
 def describe_uplinks(
@@ -145,6 +158,7 @@ def explain_nodes(
             return node_explanation.NodeExplanation(node=name, score=score, reason=_UNKNOWN)
         refusal, leaf = refusals.get(name), view.get_leaf(name)
         broken = [rail.describe() for rail in node_class.facts.broken]
+        told = {*broken, *[_describe_broken(rail.rail) for rail in node_class.facts.broken]}
         first_cause = refusal or next(iter(broken), None)
         # only kube-scheduler counts these devices, so whether they or CPU and memory are short is unknown
         is_unknown = not uncounted <= node_class.usage.keys()
@@ -165,7 +179,11 @@ def explain_nodes(
             rails=tuple([_describe_pool(pool, holders) for pool in node_class.pools if not pool.is_sufficient]),
             short=tuple([describe_shortage(node_class, resource) for resource in lacking if resource not in pools]),
             degradations=tuple(
-                [cause for cause in list_degradations(node_class) if cause.code != PlacementCode.DEVICE_SHORTAGE]
+                [
+                    cause
+                    for cause in list_degradations(node_class)
+                    if cause.code != PlacementCode.DEVICE_SHORTAGE and cause not in told
+                ]
             ),
             broken=tuple([cause for cause in broken if cause != first_cause]),
             terms={} if first_cause else _explain_terms(node_class, leaf, decision),

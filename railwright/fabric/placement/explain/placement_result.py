@@ -71,18 +71,32 @@ def _find_slowest_pods(pods: Sequence[PlacedPod]) -> tuple[node_evaluation.Bandw
         for node_class, number in known
     ]
     worst = min(values, default=1.0)
-    causes, others = [], 0
+    causes, others = list[reason.Reason](), list[node_evaluation.NodeClass]()
     for pod, value in zip(pods, values, strict=True):
         if pod.node_class and value <= worst + _TOLERANCE:
-            degradations = [cause.text for cause in node_explainer.list_degradations(pod.node_class, pod.number)]
+            degradations = node_explainer.list_degradations(pod.node_class, pod.number)
             if degradations:
-                message = f"{pod.node}: {', '.join(degradations)}"
-                causes.append(reason.Reason(PlacementCode.NODES_BLOCKED, message))
-            others += not degradations
+                message = f"{', '.join([cause.text for cause in degradations])} on {pod.node}"
+                causes.append(reason.Reason(degradations[0].code, message))
+            else:
+                others.append(pod.node_class)
     if others:  # one reason for all, because those with a cause of their own are more useful
-        message = f"{text.format_count(others, 'more member')}: a rail is missing on another pod's node"
-        causes.append(reason.Reason(PlacementCode.PEER_RAIL_MISSING, message))
+        causes.append(_describe_missing_rails(pods, others, common))
     return worst, causes
+
+
+def _describe_missing_rails(
+    pods: Sequence[PlacedPod], slowed: Sequence[node_evaluation.NodeClass], common: int
+) -> reason.Reason:
+    """Return the reason for members that lose rails, all but `common`, that nodes of other pods lack."""
+    names = [rail for pool in slowed[0].pools for rail in pool.need.rails]
+    lost = functools.reduce(operator.or_, [node_class.rails for node_class in slowed]) & ~common
+    lacking = dict.fromkeys(pod.node for pod in pods if pod.node_class and lost & ~pod.node_class.rails)
+    rails = ", ".join([name for bit, name in enumerate(names) if lost >> bit & 1])
+    nodes = text.join_first(lacking, node_explainer.MAX_NAMED)
+    lack = "of another pod lacks" if len(lacking) == 1 else "of other pods lack"
+    message = f"{text.format_count(len(slowed), 'more member')}: {nodes} {lack} {rails}"
+    return reason.Reason(PlacementCode.PEER_RAIL_MISSING, message)
 
 
 def _find_slowest_crossing(
