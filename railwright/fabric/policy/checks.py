@@ -272,7 +272,7 @@ def _check_keys(fabric: model.Fabric) -> Iterator[Finding]:
         (
             has_claims and fabric.device_scope == "pod",
             ("deviceScope",),
-            "has no effect with claims, in which each rail is requested; remove it",
+            '"pod" has no effect on claims, in which each rail is requested; remove it',
         ),
         (
             has_claims and is_tcp,
