@@ -167,7 +167,7 @@ class Assessor:
 
     def assess(self, gang: GangMembers) -> overview_types.Assessment:
         """Return the assessment of a gang."""
-        chosen = self._choose_member(gang)
+        chosen = self._choose_member([member for member in gang.members if not member.node] or gang.members)
         request = self.build_request(chosen) if chosen is not None else None
         if request is None:
             assessment = overview_types.Assessment(
@@ -201,14 +201,15 @@ class Assessor:
         """Return the gang with its assessment, as shown to users."""
         policy, placed, pods = self._policy(), gang.placed >= gang.size, self.cluster.pods
         infos = [pods[member.uid] for member in gang.members if member.uid in pods]
-        known = [pod.reduced for pod in infos if pod.reduced is not None]
+        opted_in = [pod for pod in infos if pod.reduced is not None]
+        known = [pod.reduced for pod in opted_in if pod.reduced is not None]
         bound_at = [pod.bound_at for pod in infos]
         namespace, _, name = gang.key.partition("/")
         return overview_types.Gang(
             key=gang.key,
             name=membership.find_gang_name(known[0], gang.key) if known and membership.find_gang(known[0]) else name,
             namespace=namespace,
-            fabric=intent.find_fabric(known[0], policy.document)[0] if known and policy is not None else "",
+            fabric=_find_fabric(_find_with_rails(opted_in, policy), policy)[0],
             colour=colour,
             size=gang.size,
             placed=gang.placed,
@@ -217,14 +218,13 @@ class Assessor:
             **msgspec.structs.asdict(assessment),
         )
 
-    def _choose_member(self, gang: GangMembers) -> object_info.PodInfo | None:
-        """Return the member whose requests represent the gang: the largest waiting one, otherwise the largest."""
+    def _choose_member(self, members: Iterable[Member]) -> object_info.PodInfo | None:
+        """Return the member whose requests and fabric represent the others: the largest of those that have rails."""
         policy = self._policy()
         accelerators = policy.document.accelerators if policy else ()
-        waiting = [member for member in gang.members if not member.node]
-        pod_by_uid = self.cluster.pods
-        pods = [pod_by_uid[member.uid] for member in waiting or gang.members if member.uid in pod_by_uid]
-        return max(pods, key=lambda pod: sum(pod.requests.get(name, 0) for name in accelerators), default=None)
+        pods = [pod for member in members if (pod := self.cluster.pods.get(member.uid)) is not None]
+        pods.sort(key=lambda pod: sum(pod.requests.get(name, 0) for name in accelerators), reverse=True)
+        return _find_with_rails(pods, policy)
 
     def _ignore_mixed_selectors(
         self, gang: GangMembers, request: scheduling_request.SchedulingRequest
@@ -264,6 +264,24 @@ class Assessor:
             "injected settings may differ",
             fix=f"recreate the pods that are not under the current version, {current}",
         )
+
+
+def _find_fabric(pod: object_info.PodInfo | None, policy: policies.Policy | None) -> tuple[str, policies.Fabric | None]:
+    if pod is None or pod.reduced is None or policy is None:
+        return "", None
+    return intent.find_fabric(pod.reduced, policy.document)
+
+
+def _find_with_rails(pods: Sequence[object_info.PodInfo], policy: policies.Policy | None) -> object_info.PodInfo | None:
+    """Return the first pod that has rails, otherwise the first. A driver may have none, and another fabric."""
+    for pod in pods:
+        fabric = _find_fabric(pod, policy)[1]
+        if fabric is None or pod.reduced is None:
+            continue
+        rails = [rail.name for rail in fabric.rails]
+        if intent.find_requested(pod.requests, fabric.rails) or intent.find_rails(pod.reduced, rails):
+            return pod
+    return next(iter(pods), None)
 
 
 # --- placed -------------------------------------------------------------------------------------------------

@@ -313,6 +313,22 @@ def test_a_policy_without_domains_is_a_reason_of_a_gang():
     assert cluster.gang().why[0].message == "the policy names no domains: leaves and crossings are not modelled"
 
 
+def test_the_fabric_of_a_gang_is_that_of_its_pods_that_have_rails():
+    """The label of a JobSet counts for its driver, and that in the template of its workers for these."""
+    document = placing.build_document()
+    document["fabrics"]["ib"] = {
+        "transport": "infiniband",
+        "rails": [{"name": "rail0", "resource": placing.RESOURCES[0]}],
+    }
+    policy = model.Policy(msgspec.convert(document, model.PolicyDocument), digest="sha256:two")
+    record = json.dumps({"fabric": "roce", "rails": []})
+    driver = placing.build_pod("g-0", group="g", gpus=0, rails=0, on="a-00", annotations={names.INJECTION: record})
+    worker = placing.build_pod("g-1", group="g", gpus=0, label="ib", on="a-01")
+    shown = Cluster(placing.build_leaves(a=2), [driver, worker], policy=policy).gang()
+    assert (shown.fabric, [why.code for why in shown.why]) == ("ib", ["DomainsUndefined"])
+    assert [rank.leaf for rank in shown.ranks] == ["", ""]
+
+
 def test_without_a_policy_the_overview_is_empty():
     seen = Cluster(placing.build_leaves(a=1), gang("a-00"), policy=None).seen()
     assert (seen.fabrics, seen.policy) == ([], "")
