@@ -7,7 +7,7 @@ from urllib import parse
 
 import msgspec
 
-from railwright.cli import object_files, output
+from railwright.cli import object_files, output, switching
 from railwright.cluster import client as clients
 from railwright.cluster import errors, installed_names, policies, resources, watch_wire
 from railwright.fabric import names, views
@@ -21,9 +21,11 @@ _NO_POLICY = (
     " railwright check"
 )
 
-DISABLED = (
-    "railwright is disabled (`railwright disable`), so the API server creates such a pod without its network; to "
-    "restore it: railwright enable"
+_DISABLED = "railwright is disabled (`railwright disable`), so the API server creates such a pod without its network; "
+DISABLED = f"{_DISABLED}to restore it: railwright enable"
+_WITHOUT_WEBHOOKS = (
+    f"{_DISABLED}ConfigMap {installed_names.DISABLED} has no MutatingWebhookConfiguration: apply the installation "
+    "again (helm upgrade or kubectl apply -k), then: railwright enable"
 )
 UNENFORCED = (
     "the policy is in mode warn, so railwright injects nothing; to enforce the policy: set `mode: enforce`, or remove "
@@ -83,19 +85,20 @@ async def is_unenforced(client: clients.Client) -> bool:
     return policy is not None and not policy.document.is_enforced
 
 
-async def is_disabled(client: clients.Client) -> bool:
-    """Return True if `railwright disable` has deleted the webhooks. Raise ClusterError.
+async def describe_disabled(client: clients.Client) -> str:
+    """Return that `railwright disable` has deleted the webhooks, and the fix; "" if it has not. Raise ClusterError.
 
-    An upgrade may create them again while the copy of `railwright disable` remains. A caller who may read only the copy
-    gets True if it exists; a caller who may read neither gets False.
+    An upgrade may create them again while the copy of `railwright disable` remains. For a caller who may read only the
+    copy, it counts alone; a caller who may read neither gets "".
     """
     copy = f"/api/v1/namespaces/{installed_names.NAMESPACE}/configmaps/{installed_names.DISABLED}"
     webhooks = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{installed_names.INSTALLATION}"
-    has_copy = False
+    described = ""
     try:
-        has_copy = await watch_wire.find_object(client, copy, views.ConfigMap) is not None
-        return has_copy and await watch_wire.find_object(client, webhooks, dict[str, Any]) is None
+        if config_map := await watch_wire.find_object(client, copy, views.ConfigMap):
+            described = DISABLED if switching.has_webhooks(config_map.data) else _WITHOUT_WEBHOOKS
+            return "" if await watch_wire.find_object(client, webhooks, dict[str, Any]) else described
     except errors.ApiError as error:
         if error.foreign or error.status != _FORBIDDEN:
             raise
-        return has_copy
+    return described

@@ -12,6 +12,7 @@ INSTALLATION = os.environ.get("RAILWRIGHT_INSTALLATION") or "railwright"  # firs
 WEBHOOK = f"{INSTALLATION}-webhook"
 EXTENDER = f"{INSTALLATION}-extender"  # Deployment and Service
 CERTS = f"{INSTALLATION}-certs"
+SCHEDULER = f"{INSTALLATION}-scheduler"  # the chart's kube-scheduler, and the schedulerName of its pods
 OVERWRITTEN = "CABundleOverwritten"  # reason of an Event of the rotator
 POLICY = f"{INSTALLATION}-policy"
 LAST_POLICY = f"{INSTALLATION}-last-policy"  # ConfigMap with the last valid policy

@@ -130,7 +130,7 @@ async def test_waiting_names_the_rows_that_fail_and_prints_the_last_run(installa
     code, out, _ = await processes.finish(process)
     assert code == 0
     assert out.count("√ API server answers") == 1
-    assert "Webhook and extender are ready" in out
+    assert "The installation's Deployments are ready" in out
     assert "failed" not in out
 
 

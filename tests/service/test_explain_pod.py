@@ -438,6 +438,9 @@ AGAIN = "delete the pod, so that its controller creates it again"
 POSSIBLE = "after the pod's creation, the webhook was not called, or the policy was in mode warn"
 
 
+COPY = json.dumps([{"kind": "MutatingWebhookConfiguration", "metadata": {"name": "railwright"}}])
+
+
 @pytest.mark.parametrize(
     ("namespace_labels", "spec", "config_maps", "code", "said"),
     [
@@ -454,7 +457,7 @@ POSSIBLE = "after the pod's creation, the webhook was not called, or the policy 
         (
             LABEL,
             ACCELERATED,
-            {"railwright-disabled": {}},
+            {"railwright-disabled": {"objects.json": COPY}},
             1,
             (
                 "label railwright.io/fabric 'roce' of namespace prod, but not injected: "
@@ -530,7 +533,7 @@ async def test_a_fabric_that_the_namespace_may_not_use_is_the_cause(cluster, run
 @pytest.mark.parametrize(
     ("name", "data", "fix"),
     [
-        ("railwright-disabled", {}, policy_sources.DISABLED),
+        ("railwright-disabled", {"objects.json": COPY}, policy_sources.DISABLED),
         ("railwright-policy", {"policy.yaml": f"{POLICY}mode: warn\n"}, policy_sources.UNENFORCED),
     ],
     ids=["disabled", "mode warn"],

@@ -194,6 +194,27 @@ def set_one_replica(trees):
     find_named(trees, "deployments", WEBHOOK)["spec"]["replicas"] = 1
 
 
+def add_scheduler(trees):
+    """Add the chart's scheduler, whose image cannot be pulled."""
+    name = "railwright-scheduler"
+    labels = {"app.kubernetes.io/part-of": "railwright", "app.kubernetes.io/component": "scheduler"}
+    deployment = {"spec": {"replicas": 2, "selector": {"matchLabels": labels}}, "status": {}}
+    trees["deployments"].append({"metadata": {"name": name}, **deployment})
+    waiting = {"reason": "ErrImagePull", "message": "kube-scheduler:v1.35.0: not found"}
+    status = {"containerStatuses": [{"state": {"waiting": waiting}}]}
+    trees["own-pods"].append({"metadata": {"name": f"{name}-0", "labels": labels}, "status": status})
+
+
+def rename_fabric(trees):
+    """Rename the fabric of running pods and of their workloads in the policy."""
+    trees["deployments.v1.apps"].append(
+        installations.build_workload(
+            "Deployment", "dep", {"labels": {names.FABRIC: "old"}}, labels={names.FABRIC: "old"}
+        )
+    )
+    trees["pods"].append(installations.pod("dep-0", {names.FABRIC: "old"}, {names.INJECTION: "{}"}, gpus=8))
+
+
 def set_image(trees):
     for deployment in trees["deployments"]:
         deployment["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example/railwright:v0.0.9"
@@ -263,6 +284,11 @@ BREAKS = {
     "webhook not ready": (put("deployments", WEBHOOK, 1, "status", "readyReplicas"), "replicas", "fail",
                           "1 of 2"),
     "webhook scaled away": (put("deployments", WEBHOOK, 0, "spec", "replicas"), "replicas", "fail", "to 0"),
+    "a scheduler without an image": (
+        add_scheduler, "replicas", "fail",
+        "0 of 2 ready; railwright-scheduler-0: ErrImagePull: kube-scheduler:v1.35.0: not found"),
+    "rotator not ready": (put("deployments", "railwright-certs", 0, "status", "readyReplicas"), "replicas", "fail",
+                          "0 of 1"),
     "one replica": (set_one_replica, "replicas", "warn",
                     "1 replica: opted-in pods cannot be created while it restarts or its node is drained"),
     "another release": (set_image, "images", "warn", "0.0.9"),
@@ -391,6 +417,9 @@ BREAKS = {
             installations.build_workload("CronJob", "nightly", {}, labels={names.FABRIC: "roce"})
         ),
         "workload-keys", "warn", "CronJob train/nightly: LabelNotPassed: "),
+    "a renamed fabric": (
+        rename_fabric, "workload-keys", "warn",
+        "the policy has no fabric 'old', which 1 workload (Deployment train/dep) and 1 pod (train/dep-0) name: "),
     "a pod of a scheduler that does not ask": (
         place("notebook", "team-scheduler", injected=False), "schedulers", "warn",
         "team-scheduler has placed train/notebook, and the scheduler of these nodes is volcano"),

@@ -40,14 +40,14 @@ def read_expected() -> Mapping[str, _Hook]:
     return {hook["name"]: hook for hook in json.loads(content)}
 
 
-@row("apply the webhook configurations again: {apply}; then, for the caBundle: railwright certs rotate")
+@row(rows.APPLY_WEBHOOKS)
 def check_webhook_entries(snapshot: Snapshot) -> Assessment:
     """Webhook configurations exist, and their entries are those of this release.
 
     Compares each entry with `manifests/base/admission.yaml`. A URL, more rules, and more namespaces that are excluded
     or selected by name are allowed. Without the MutatingWebhookConfiguration the API server does not call the webhook:
     the admission policy rejects labelled pods, or they run over TCP. `railwright disable` deletes it and keeps a copy;
-    while the copy is there, the fix is `railwright enable`. Without the ValidatingWebhookConfiguration an invalid
+    if the copy has it, the fix is `railwright enable`. Without the ValidatingWebhookConfiguration an invalid
     policy can be stored; the servers still do not use it.
 
     - With a wider selector or fewer match conditions, other pods depend on the webhook; with a narrower one, opted-in
@@ -65,7 +65,7 @@ def check_webhook_entries(snapshot: Snapshot) -> Assessment:
     for source in ("mutating", "validating"):
         if snapshot.find(source, CONFIGURATION) is None:
             if snapshot.is_disabled:
-                return fail(rows.DISABLED, rows.ENABLE)
+                return fail(*rows.describe_disabled(snapshot))
             missing = f"{source.capitalize()}WebhookConfiguration {CONFIGURATION} does not exist"
             return fail(f"{missing}: the API server does not call the webhook")
     installed = {str(hook.get("name")): hook for hook in snapshot.hooks}
@@ -194,7 +194,7 @@ def check_admission_policy(snapshot: Snapshot) -> Assessment:
         return ok("they let opted-in pods pass, as mode warn requires")
     unbound = text.join_first((name for name in own if name not in actions), 5)
     if unbound and snapshot.has_copy:
-        return fail(rows.DISABLED if snapshot.is_disabled else rows.COPY_LEFT, rows.ENABLE)
+        return fail(*(rows.describe_disabled(snapshot) if snapshot.is_disabled else (rows.COPY_LEFT, rows.ENABLE)))
     if unbound:
         return fail(f"{unbound} has no ValidatingAdmissionPolicyBinding, so it has no effect")
     if without_deny := text.join_first((name for name in own if "Deny" not in actions[name]), 5):

@@ -1,7 +1,7 @@
 """Rows about the API server and the installed Deployments and Services."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from railwright.cli.checking import rows, snapshots
@@ -12,6 +12,7 @@ from railwright.cli.checking.snapshots import (
     NAMESPACE,
     WEBHOOK,
     Snapshot,
+    find_named,
     get_list,
     get_map,
     get_path,
@@ -68,13 +69,20 @@ def check_installed(snapshot: Snapshot) -> Assessment:
     return ok(f"{NAMESPACE}; other commands find this namespace by: export {variables}")
 
 
-@row(f"kubectl -n {NAMESPACE} describe pods", each=lambda _: {WEBHOOK: WEBHOOK, EXTENDER: EXTENDER})
+def _list_servers(snapshot: Snapshot) -> Mapping[str, str]:
+    """Return webhook and extender, and those of the rotator and the chart's scheduler that are installed."""
+    optional = [name for name in (CERTS, installed_names.SCHEDULER) if find_named(snapshot.peek("deployments"), name)]
+    return {name: name for name in (WEBHOOK, EXTENDER, *optional)}
+
+
+@row(f"kubectl -n {NAMESPACE} describe pods", each=_list_servers)
 def check_replicas(snapshot: Snapshot, server: str) -> Assessment:
-    """Webhook and extender are ready, the webhook with at least two replicas.
+    """The installation's Deployments are ready, the webhook's with at least two replicas.
 
     The detail quotes kubelet or the scheduler. A running pod that is not ready reports the reason on `/readyz` and in
     its log. Warns about one replica of the webhook: opted-in pods cannot be created while it restarts or its node is
-    drained. Without the extender pods are still injected, but the scheduler alone places them.
+    drained. Without the extender pods are still injected, but the scheduler alone places them. Without the chart's
+    scheduler, pods that name it stay Pending. Without the rotator, certificates expire.
 
     Also warns if a server has heard nothing of a kind for five minutes, because it lacks a permission or cannot reach
     the API server: the server decides by objects that may have changed meanwhile. Its metrics are read through the API
@@ -84,7 +92,7 @@ def check_replicas(snapshot: Snapshot, server: str) -> Assessment:
     desired = get_path(deployment, "spec", "replicas")
     desired = 1 if desired is None else int(desired)
     ready = int(get_path(deployment, "status", "readyReplicas") or 0)
-    scale = f"kubectl -n {NAMESPACE} scale deployment {server} --replicas=2"
+    scale = f"kubectl -n {NAMESPACE} scale deployment {server} --replicas={1 if server == CERTS else 2}"
     if desired == 0:
         return fail("scaled to 0", scale)
     labels = get_map(deployment, "spec", "selector", "matchLabels")
@@ -99,7 +107,7 @@ def check_replicas(snapshot: Snapshot, server: str) -> Assessment:
     if ready < desired:
         reasons = [f"{name}: {why}" for name, pod in pods.items() for why in _find_reasons(pod)]
         detail = "; ".join([f"{ready} of {desired} ready", *stale[:1], *reasons[:3]])
-        if not snapshot.peek("policy") and "policy" not in snapshot.unread:
+        if server in (WEBHOOK, EXTENDER) and not snapshot.peek("policy") and "policy" not in snapshot.unread:
             missing = f"ConfigMap {snapshots.POLICY} does not exist"
             return fail(f"{detail}; replicas need a policy to become ready, and {missing}", rows.CREATE_POLICY)
         return fail(detail, f"kubectl -n {NAMESPACE} describe pods -l {selector}; of a pod that runs: {read_log}")

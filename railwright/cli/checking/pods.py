@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -148,7 +148,7 @@ def check_uninjected(snapshot: Snapshot) -> Assessment:
     if missing and _is_enforced(snapshot):  # otherwise the row policy says so
         return fail(
             f"{len(missing)} of {injected + len(missing)} were not injected: {text.join_first(missing, 5)}",
-            f"{rows.ENABLE}; then {_CREATE_AGAIN}" if snapshot.is_disabled else "",
+            f"{rows.describe_disabled(snapshot)[1]}; then {_CREATE_AGAIN}" if snapshot.is_disabled else "",
         )
     return ok(text.format_count(injected, "pod") if injected else "no pod has opted in")
 
@@ -158,24 +158,26 @@ def check_refused(snapshot: Snapshot) -> Assessment:
     """No pod was rejected recently.
 
     Warns about Events of the last hour for rejected pods (reason `FabricRefused`); the detail quotes the newest. Events
-    of owners that have got a pod since then, or have been deleted, do not count.
+    of owners that have got a pod since then, have been deleted, or want no pods do not count: with no replicas,
+    suspended, finished, or a ReplicaSet of an earlier revision of its Deployment.
     """
     snapshot.require("refusals")
     newest: dict[tuple[str, str, str], str] = {}  # owner -> creation time of its newest pod
-    for pod in snapshot.live_pods:
+    for pod in snapshot.get_all("pods"):
         if controller := pod.metadata.controller:
             key = pod.metadata.namespace, controller.kind, controller.name
             newest[key] = max(newest.get(key, ""), pod.metadata.creation_timestamp or "")
     unread = {(kind.group, kind.name) for source, kind in WORKLOADS.items() if source in snapshot.unread}
     known = {(kind.group, kind.name) for kind in WORKLOADS.values()} - unread
-    bodies = (body for source in WORKLOADS for body in snapshot.peek(source))
-    existing = {get_path(msgspec.json.decode(body), "metadata", "uid") for body in bodies}
+    trees = [msgspec.json.decode(body) for source in WORKLOADS for body in snapshot.peek(source)]
+    existing = {get_path(tree, "metadata", "uid"): tree for tree in trees}
     recent = []
     for event in snapshot.list_recent("refusals"):
         owner = event.involved_object
         is_known = bool(owner.uid) and (owner.api_version.rpartition("/")[0], owner.kind) in known
         newest_pod = newest.get((owner.namespace, owner.kind, owner.name), "")
-        if newest_pod <= (event.last_timestamp or "") and (owner.uid in existing or not is_known):
+        wants_pods = _wants_pods(existing[owner.uid], existing) if owner.uid in existing else not is_known
+        if newest_pod <= (event.last_timestamp or "") and wants_pods:
             recent.append(event)
     if not recent:
         return ok("none in the last hour")
@@ -184,6 +186,20 @@ def check_refused(snapshot: Snapshot) -> Assessment:
     return warn(
         f"{text.format_count(len(recent), 'rejection')} in the last hour, the newest of {named}: {recent[0].message}"
     )
+
+
+_REVISION = "deployment.kubernetes.io/revision"  # on a Deployment and its ReplicaSets
+
+
+def _wants_pods(workload: Any, by_uid: Mapping[Any, Any]) -> bool:
+    """False for a workload that has ended, has no replicas, is suspended, or belongs to an earlier revision."""
+    spec = get_map(workload, "spec")
+    is_suspended = spec.get("suspend") or get_path(spec, "runPolicy", "suspend")
+    if is_suspended or 0 in (spec.get("replicas"), spec.get("parallelism")) or _has_finished(workload):
+        return False
+    owners = [by_uid.get(get_path(owner, "uid")) for owner in get_list(workload, "metadata", "ownerReferences")]
+    read = [workload, *filter(None, owners)]
+    return len({get_map(item, "metadata", "annotations").get(_REVISION) for item in read}) == 1
 
 
 def _list_preflights(snapshot: Snapshot) -> Mapping[str, Sequence[job_pods.Pod]]:
@@ -233,27 +249,58 @@ def check_preflight(snapshot: Snapshot, pods: Sequence[job_pods.Pod]) -> Assessm
     )
 
 
+def _describe_lost_fabrics(
+    snapshot: Snapshot, policy: model.PolicyDocument, workloads: Sequence[templates.Workload]
+) -> Iterator[str]:
+    """Yield a line for each fabric that the policy does not have, with the pods and workloads that name it."""
+    named: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    for workload in workloads:
+        for label in {template.label or names.FABRIC_NONE for template in workload.templates} - {names.FABRIC_NONE}:
+            users = named[policy.resolve_default(label) or label]
+            users[0].append(f"{workload.kind.name} {workload.metadata.full_name}")
+    for pod in snapshot.peek("pods"):
+        is_live = not pod.status.has_ended and pod.metadata.deletion_timestamp is None
+        is_covered = pod.metadata.namespace not in snapshot.excluded_namespaces
+        if is_live and is_covered and opt_in.MIRROR not in pod.metadata.annotations:
+            named[intent.find_fabric_name(pod, policy)][1].append(pod.metadata.full_name)
+    for name, users in named.items():
+        if name and name not in policy.fabrics:
+            counted = [
+                f"{text.format_count(len(titles), noun)} ({text.join_first(titles, 5)})"
+                for noun, titles in zip(("workload", "pod"), users, strict=True)
+                if titles
+            ]
+            yield (
+                f"the policy has no fabric {text.quote(name)}, which {' and '.join(counted)} name: their next pods are "
+                f"rejected; define the fabric ({rows.EDIT_POLICY}), or change the labels {names.FABRIC} that name it"
+            )
+
+
 _MAX_LINES = 10  # findings in the detail
 _FINISHED = frozenset({"Complete", "Completed", "Failed", "Succeeded"})  # conditions of Jobs, JobSets, Kubeflow's jobs
 
 
-def _has_finished(body: bytes) -> bool:
+def _has_finished(workload: Any) -> bool:
     """True for a job that has succeeded or failed."""
-    conditions = get_list(msgspec.json.decode(body), "status", "conditions")
+    conditions = get_list(workload, "status", "conditions")
     return any(get_path(item, "type") in _FINISHED and get_path(item, "status") == "True" for item in conditions)
 
 
 @row("each line says what to do in the manifest; pods that exist do not change, so create them again")
 def check_workload_keys(snapshot: Snapshot) -> Assessment:
-    """Labels and annotations of railwright have an effect where they are.
+    """Labels and annotations of railwright have an effect where they are, and name fabrics of the policy.
 
     Examples of what has none: the label on a CronJob, which passes none to its pods; on a Job or JobSet that existed
     before the label, or that was created while the webhook was not called; an annotation instead of a label; a misspelt
     key; a pod's key on a workload or on a namespace. Workloads of all kinds that railwright knows are read, but not
     those that a controller owns or that have ended.
+
+    Also warns about pods and workloads that name a fabric which has been removed from the policy or renamed: running
+    pods keep their network, but the extender plans nothing for them, and pods that are created again are rejected.
     """
     excluded = snapshot.excluded_namespaces
-    lines = []
+    lines: list[str] = []
+    workloads = []
     for namespace in snapshot.get_all("namespaces"):
         name = namespace.metadata.name
         if name not in excluded:
@@ -265,11 +312,14 @@ def check_workload_keys(snapshot: Snapshot) -> Assessment:
             continue  # its controller cannot read it either
         metadata = workload.metadata
         is_left_out = metadata.namespace in excluded or metadata.controller or metadata.deletion_timestamp
-        if is_left_out or _has_finished(body):
+        if is_left_out or _has_finished(msgspec.json.decode(body)):
             continue
+        workloads.append(workload)
         uncopied = keys.describe_uncopied(workload) if _is_enforced(snapshot) else ""
         problems = [*([uncopied] if uncopied else ()), *(message.line for message in keys.check_stored(workload))]
         lines += [f"{workload.kind.name} {metadata.full_name}: {problem}" for problem in problems]
+    if snapshot.policy and snapshot.policy.is_enforced:
+        lines = [*_describe_lost_fabrics(snapshot, snapshot.policy, workloads), *lines]
     if lines:
         more = [f"and {len(lines) - _MAX_LINES} more"] if len(lines) > _MAX_LINES else []
         return warn("\n".join([*lines[:_MAX_LINES], *more]))

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from railwright.cli import switching
 from railwright.cli.checking import snapshots
 from railwright.cli.checking.snapshots import CERTS, EXTENDER, NAMESPACE, POLICY, WEBHOOK, SkipError, get_map, get_path
 from railwright.cluster import installed_names
@@ -143,15 +144,20 @@ CREATE_POLICY = (
     f"describe your rails in policy.yaml (railwright policy schema has every key), then: kubectl -n {NAMESPACE} create "
     f"configmap {POLICY} --from-file=policy.yaml"
 )
-DISABLED = (  # detail of rows about what `railwright disable` has deleted, with the fix
+ENABLE = "railwright enable"
+DISABLED = (
     f"railwright is disabled (`railwright disable`): ConfigMap {installed_names.DISABLED} has the deleted objects, and "
     "labelled pods are created without their network"
 )
+_WITHOUT_WEBHOOKS = (
+    f"railwright is disabled (`railwright disable`): ConfigMap {installed_names.DISABLED} has no "
+    "MutatingWebhookConfiguration, which had been deleted before, and labelled pods are created without their network"
+)
+APPLY_WEBHOOKS = "apply the webhook configurations again: {apply}; then, for the caBundle: railwright certs rotate"
 COPY_LEFT = (
     f"ConfigMap {installed_names.DISABLED} of `railwright disable` is left: the command stopped halfway, or an upgrade "
     "enabled railwright again"
 )
-ENABLE = "railwright enable"
 _APPLY = re.compile(r"\{apply(?: ([^}]+))?\}")
 # Labels and annotations that GitOps tools write on what they deploy, with the kind whose name is their value. Argo CD's
 # tracking-id is APPLICATION:GROUP/KIND:NAMESPACE/NAME. (Its docs: resource tracking; Flux's: spec.commonMetadata.)
@@ -161,6 +167,13 @@ _DEPLOYERS: Mapping[str, tuple[str, str]] = {
     "helm.toolkit.fluxcd.io/name": ("Flux", "HelmRelease"),
     "kustomize.toolkit.fluxcd.io/name": ("Flux", "Kustomization"),
 }
+
+
+def describe_disabled(snapshot: snapshots.Snapshot) -> tuple[str, str]:
+    """Return what `railwright disable` has deleted, and the fix: without webhooks in its copy, `enable` refuses."""
+    if switching.has_webhooks(get_map(snapshot.find("disabled"), "data")):
+        return DISABLED, ENABLE
+    return _WITHOUT_WEBHOOKS, f"{APPLY_WEBHOOKS}; then: {ENABLE}"
 
 
 def fill_placeholders(fix: str, deployments: Iterable[Any] = ()) -> str:

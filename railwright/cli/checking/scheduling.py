@@ -142,8 +142,8 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     ]
     plugins = configuration.list_plugins(configuration.read_volcano(find_named(snapshot.peek("volcano"))))
     callers = ["volcano"] if "extender" in plugins else []
-    if find_named(snapshot.peek("deployments"), f"{installed_names.INSTALLATION}-scheduler"):
-        callers.append(f"{installed_names.INSTALLATION}-scheduler")  # its configuration is the chart's
+    if find_named(snapshot.peek("deployments"), installed_names.SCHEDULER):
+        callers.append(installed_names.SCHEDULER)  # its configuration is the chart's
     injected = [pod for pod in pods if names.INJECTION in pod.metadata.annotations]
     own = Counter(map(configuration.get_scheduler, injected))
     candidates = sorted(callers or own, key=lambda name: -own[name])

@@ -95,9 +95,9 @@ async def _dry_run_pod(client: clients.Client, template: templates.Template, pod
         opted_in = await opt_ins.find(client, msgspec.convert(after, views.Pod))
         opt_in_unknown = opted_in.unknown
         if opted_in.label is not None:
-            message = policy_sources.DISABLED if await policy_sources.is_disabled(client) else _UNCALLED
-            if message == policy_sources.DISABLED or not _is_silent(opted_in, template, pod):
-                return previews.build_preview(template, reviews.ALLOWED, source, message=message)
+            disabled = await policy_sources.describe_disabled(client)
+            if disabled or not _is_silent(opted_in, template, pod):
+                return previews.build_preview(template, reviews.ALLOWED, source, message=disabled or _UNCALLED)
             outcome = reviews.WOULD_PATCH
     operations = jsonpatch.make_patch(before, after).patch
     return previews.build_preview(

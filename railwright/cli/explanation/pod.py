@@ -103,8 +103,8 @@ async def _describe_uninjected(client: clients.Client, pod: job_pods.Pod, opted_
 async def _find_cluster_cause(client: clients.Client) -> str:
     """Return why nothing is injected in this cluster now, and the fix; "" if pods are, or if that is not known."""
     with contextlib.suppress(errors.ClusterError):
-        if await policy_sources.is_disabled(client):
-            return policy_sources.DISABLED
+        if disabled := await policy_sources.describe_disabled(client):
+            return disabled
     return policy_sources.UNENFORCED if await policy_sources.is_unenforced(client) else ""
 
 

@@ -1,6 +1,7 @@
 """Every row on recorded objects: a healthy cluster passes, and each defect fails only its own row."""
 
 import datetime as dt
+import json
 
 import installations
 import missed_pods
@@ -100,18 +101,42 @@ def test_fixes_for_a_gitops_installation_change_the_repository(place, key, value
     assert "helm upgrade" not in hint
 
 
+def keep_copy(*kinds):
+    """Return the ConfigMap of `railwright disable` with objects of these kinds."""
+    kept = json.dumps([{"kind": kind, "metadata": {"name": "railwright"}} for kind in kinds])
+    return {"metadata": {"name": "railwright-disabled"}, "data": {"objects.json": kept}}
+
+
+COPY = keep_copy("MutatingWebhookConfiguration", "ValidatingAdmissionPolicyBinding")
+
+
 def test_while_railwright_is_disabled_the_fix_is_to_enable_it():
     trees = installations.healthy()
     trees["mutating"].clear()
     trees["admission-bindings"].clear()
-    trees["disabled"] = [{"metadata": {"name": "railwright-disabled"}}]
+    trees["disabled"] = [COPY]
     hints = {result.check: result.hint for result in assess_trees(trees) if result.state is rows.State.FAIL}
     assert hints == {"webhook-entries": "railwright enable", "admission-policy": "railwright enable"}
 
 
+def test_a_copy_without_the_webhooks_cannot_be_enabled_before_they_are_applied():
+    trees = installations.healthy()
+    trees["mutating"].clear()
+    trees["admission-bindings"].clear()
+    trees["pods"].append(installations.pod("bare", {names.FABRIC: "roce"}, {}))
+    trees["disabled"] = [keep_copy("ValidatingAdmissionPolicyBinding")]
+    failed = {result.check: result for result in assess_trees(trees) if result.state is rows.State.FAIL}
+    assert failed.keys() == {"webhook-entries", "admission-policy", "uninjected"}
+    for check in ("webhook-entries", "admission-policy"):
+        assert "ConfigMap railwright-disabled has no MutatingWebhookConfiguration" in failed[check].detail
+    for result in failed.values():
+        assert result.hint.startswith("apply the webhook configurations again: kubectl apply -k FOLDER")
+        assert "; then: railwright enable" in result.hint
+
+
 def test_a_copy_of_disable_that_is_left_beside_the_webhooks_is_named():
     trees = installations.healthy()
-    trees["disabled"] = [{"metadata": {"name": "railwright-disabled"}}]
+    trees["disabled"] = [COPY]
     results = [result for result in assess_trees(trees) if result.state is not rows.State.OK]
     assert [(result.check, result.state, result.hint) for result in results if result.hint] == [
         ("webhook-entries", rows.State.WARN, "railwright enable")
@@ -122,7 +147,7 @@ def test_a_copy_of_disable_that_is_left_beside_the_webhooks_is_named():
 def test_a_disable_that_stopped_halfway_is_not_called_disabled(cleared):
     trees = installations.healthy()
     trees[cleared].clear()
-    trees["disabled"] = [{"metadata": {"name": "railwright-disabled"}}]
+    trees["disabled"] = [COPY]
     details = [result.detail for result in assess_trees(trees) if result.state is rows.State.FAIL]
     assert details
     assert rows.DISABLED not in details
@@ -131,7 +156,7 @@ def test_a_disable_that_stopped_halfway_is_not_called_disabled(cleared):
 @pytest.mark.parametrize("is_upgraded", [False, True])
 def test_pods_created_while_railwright_is_disabled_are_to_be_created_again_once_it_is_enabled(is_upgraded):
     trees = installations.healthy()
-    trees["disabled"] = [{"metadata": {"name": "railwright-disabled"}}]
+    trees["disabled"] = [COPY]
     trees["pods"].append(installations.pod("bare", {names.FABRIC: "roce"}, {}))
     if not is_upgraded:  # an upgrade creates the webhooks again while the copy remains
         trees["mutating"].clear()
@@ -354,6 +379,14 @@ def test_the_fix_of_a_pod_that_runs_and_is_not_ready_reads_its_log():
     assert "; of a pod that runs: kubectl -n railwright-system logs -l app" in hint
 
 
+@pytest.mark.parametrize(("name", "replicas"), [(WEBHOOK, 2), ("railwright-certs", 1)])
+def test_a_server_that_is_scaled_away_is_scaled_back_to_its_own_number(name, replicas):
+    trees = installations.healthy()
+    put("deployments", name, 0, "spec", "replicas")(trees)
+    [hint] = [result.hint for result in assess_trees(trees) if (result.check, result.subject) == ("replicas", name)]
+    assert hint == f"kubectl -n railwright-system scale deployment {name} --replicas={replicas}"
+
+
 def build_silent_extender(minutes, resource):
     """Return a cluster with a pod placed so many minutes ago, and an extender that has been ready for half an hour."""
     trees = installations.healthy()
@@ -534,3 +567,46 @@ def test_a_rejection_is_not_reported_once_its_owner_is_known_to_be_deleted(versi
     involved = {"apiVersion": version, "kind": "Job", "namespace": "train", "name": "llm", "uid": uid}
     trees["refusals"].append({"lastTimestamp": stamp, "message": "no rail9", "involvedObject": involved})
     assert find(trees, "refused", unread=unread).state is state
+
+
+REVISION = "deployment.kubernetes.io/revision"
+
+
+@pytest.mark.parametrize(
+    ("source", "owner", "state"),
+    [
+        ("replicasets.v1.apps", {"spec": {"replicas": 1}}, rows.State.WARN),
+        ("replicasets.v1.apps", {"spec": {"replicas": 0}}, rows.State.OK),
+        ("jobs.v1.batch", {"spec": {"suspend": True}}, rows.State.OK),
+        ("jobs.v1.batch", {"spec": {"parallelism": 0}}, rows.State.OK),
+        ("jobs.v1.batch", {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}, rows.State.OK),
+        ("replicasets.v1.apps", {"metadata": {"annotations": {REVISION: "2"}}}, rows.State.WARN),
+        ("replicasets.v1.apps", {"metadata": {"annotations": {REVISION: "1"}}}, rows.State.OK),
+    ],
+)
+def test_a_rejection_is_not_reported_once_its_owner_wants_no_pods(source, owner, state):
+    trees = installations.healthy()
+    kind = snapshots.WORKLOADS[source].name
+    controller = {"controller": True, "kind": "Deployment", "name": "dep", "uid": "above"}
+    metadata = {"uid": "own", "ownerReferences": [controller], "annotations": {REVISION: "2"}}
+    workload = installations.build_workload(kind, "llm", {}, **(metadata | owner.get("metadata", {})))
+    workload["spec"] |= owner.get("spec", {})
+    trees[source].append(workload | {"status": owner.get("status")})
+    above = installations.build_workload("Deployment", "dep", {}, uid="above", annotations={REVISION: "2"})
+    trees["deployments.v1.apps"].append(above)
+    stamp = f"{installations.NOW - dt.timedelta(seconds=600):%Y-%m-%dT%H:%M:%SZ}"
+    group = snapshots.WORKLOADS[source].group
+    involved = {"apiVersion": f"{group}/v1", "kind": kind, "namespace": "train", "name": "llm", "uid": "own"}
+    trees["refusals"].append({"lastTimestamp": stamp, "message": "no rail9", "involvedObject": involved})
+    assert find(trees, "refused").state is state
+
+
+@pytest.mark.parametrize("phase", ["Running", "Failed"])
+def test_a_rejection_is_not_reported_once_its_owner_has_got_a_pod_even_if_that_has_failed(phase):
+    trees = installations.healthy()
+    BREAKS["a refusal"][0](trees)
+    owner = {"kind": "Job", "name": "llm", "controller": True}
+    pod = installations.pod("llm-0", {}, {})
+    pod["metadata"] |= {"ownerReferences": [owner], "creationTimestamp": f"{NOW:%Y-%m-%dT%H:%M:%SZ}"}
+    trees["pods"].append(pod | {"status": {"phase": phase}})
+    assert find(trees, "refused").state is rows.State.OK
