@@ -69,14 +69,14 @@ def _configure_lint(parser: Parser) -> None:
 
 
 def _configure_verify(parser: Parser) -> None:
-    parser.usage = """%(prog)s job/NAME|gang/NAME|pod/NAME [-n NAMESPACE] [options]
+    parser.usage = """%(prog)s KIND/NAME [-n NAMESPACE] [options]
        %(prog)s FILE... [--rails N]"""
     parser.add_argument(
         "files",
         metavar="FILE",
         nargs="*",
-        help="A job of any kind, a gang or a pod of the cluster, as job/NAME. Or logs of all pods, in one or many"
-        " files; - for standard input.",
+        help="An object of the cluster: pod/NAME, gang/NAME, KIND/NAME of a workload, or job/NAME for a job of any"
+        " kind; KIND NAME is the same. Or logs of all pods, in one or many files; - for standard input.",
     )
     parser.add_value(
         "--rails N",

@@ -1,16 +1,30 @@
-"""Reads a pod, or the pods of a job or gang, for commands."""
+"""Reads a pod, or the pods of a job or gang, for commands, and what names them on the command line."""
 
+import argparse
 import contextlib
 import operator
+import os
+import re
 from collections.abc import Sequence
 from typing import Any
 from urllib import parse
 
 from railwright.cli import output
 from railwright.cluster import client as clients
-from railwright.cluster import errors, watch_wire
+from railwright.cluster import errors, kubeconfigs, watch_wire
 from railwright.fabric import names, views
 from railwright.fabric.workloads import frameworks, membership, registry
+
+_POD = ("pod", "pods", "po")  # as for kubectl; write ./pod for a file of this name
+_GROUPS = ("job", "gang")  # of pods, whatever created them
+# KIND/NAME or KIND.GROUP/NAME, as kubectl writes it
+_OBJECT = re.compile(r"[a-z]+(?:\.[a-z0-9.-]+)?/[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
+_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)  # without a dot, which a manifest's name has
+_SHORT_NAMES = ("deploy", "ds", "lws", "rc", "rs", "sts", "vcjob", "vj")  # of kinds, as for kubectl
+_KINDS = {word: kind.name for kind in registry.KINDS for word in (kind.name.lower(), kind.plural)}
+_WORDS = frozenset(_KINDS).union(_POD, _GROUPS, _SHORT_NAMES)
+# Kinds whose controller creates other objects, and the kind of these: pods have their names
+_CREATED = {"CronJob": "Job", "RayJob": "RayCluster", "RayService": "RayCluster", "PodCliqueSet": "PodClique"}
 
 # reasons of Events about rejected pods: of railwright's webhook, and of controllers
 _REJECTIONS = ("FabricRefused", "FailedCreate")
@@ -63,6 +77,57 @@ class Pod(views.Pod, frozen=True):
                     default = f"init container {status.name} failed with exit code {code}, {ended.get('reason', '')}"
                     return str(ended.get("message") or default).strip()
         return ""
+
+
+def parse_object(command: str, words: Sequence[str]) -> tuple[str, str] | None:
+    """Return (kind, name) of the object that words name as KIND/NAME or KIND NAME; None if they name files.
+
+    The kind is `pod`, `gang` or that of a workload. Raises UnreadableError for a kind without pods, a name without a
+    kind, and for an object with further words.
+    """
+    word, others = (words[0], words[1:]) if words else ("", ())
+    kind, slash, name = word.partition("/")
+    kind = kind.lower()
+    base = kind.partition(".")[0] if slash else kind  # without the group; a word without / may be pod.yaml
+    is_file = os.path.exists(word)  # noqa: PTH110 - as given
+    is_pod = kind in _POD and not (slash and is_file)
+    if base in _WORDS and others and not slash and (is_pod or not is_file):  # KIND NAME, as for kubectl
+        slash, name, others = "/", others[0], others[1:]
+    is_object = slash and (_OBJECT.fullmatch(f"{kind}/{name}") or (base in _GROUPS and name))
+    if not is_pod and (is_file or not is_object):
+        if _NAME.fullmatch(word) and not is_file:
+            raise output.UnreadableError(
+                f"{word}: No such file or directory; for an object of the cluster give KIND/NAME, as job/NAME"
+            )
+        return None
+    if others:
+        raise output.UnreadableError(
+            f"{command} {kind}/{name} {' '.join(others)}: give one object, as {kind}/NAME -n NAMESPACE"
+        )
+    if base not in _WORDS:
+        raise output.UnreadableError(
+            f"{command} {kind}/{name}: {base} is no kind of workload that railwright knows, and there is no such file; "
+            f"give job/{name} for a job of any kind"
+        )
+    if created := _CREATED.get(_KINDS.get(base, "")):
+        raise output.UnreadableError(
+            f"{command} {kind}/{name}: a {_KINDS[base]} creates objects of kind {created}, which have the pods; give "
+            "one of them as job/NAME"
+        )
+    return ("pod" if base in _POD else base, name)
+
+
+def locate(arguments: argparse.Namespace, kind: str, name: str) -> tuple[str, str]:
+    """Return (namespace, name) of an object; of a pod the name may be NAMESPACE/NAME. Raise UnreadableError."""
+    namespace = arguments.namespace
+    if kind == "pod":
+        first, slash, rest = name.partition("/")
+        if not name or (slash and (not first or not rest or "/" in rest)):
+            raise output.UnreadableError(f"{name!r} names no pod; give pod/NAME -n NAMESPACE (for a file: ./pod)")
+        if slash and namespace not in ("", first):
+            raise output.UnreadableError(f"pod {name}: -n {namespace} is another namespace; give one of them")
+        namespace, name = (first, rest) if slash else (namespace, name)
+    return namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context), name
 
 
 def drop_replaced(pods: Sequence[Pod]) -> list[Pod]:

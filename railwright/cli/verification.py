@@ -8,7 +8,6 @@ import argparse
 import asyncio
 import contextlib
 import functools
-import os
 import pathlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,14 +16,13 @@ import msgspec
 
 from railwright.cli import cluster_access, formats, job_pods, options, output
 from railwright.cluster import client as clients
-from railwright.cluster import errors, kubeconfigs
+from railwright.cluster import errors
 from railwright.fabric import intent, names, text
 from railwright.fabric.verification import counters, found_rails, logs, report
 
 _MAX_NAMED = 3  # pods of a rail, or containers, that a line names
 _STYLES = {"rdma": "green", "tcp": "bold red", "partial": "bold yellow", "failed": "bold red", "unknown": "yellow"}
 _CODES = {report.RDMA: output.OK, report.UNKNOWN: output.UNUSABLE}
-_KINDS = ("job", "gang", "pod")
 
 
 def verify(arguments: argparse.Namespace) -> int:
@@ -36,17 +34,10 @@ def verify(arguments: argparse.Namespace) -> int:
         if number is not None and number < 1:
             raise output.UnreadableError(f"--{name} {number}: must be 1 or more")
     words = arguments.files
-    word = "/".join(words) if len(words) == 2 and words[0] in _KINDS else words[0] if len(words) == 1 else ""
-    kind, slash, name = word.partition("/")
-    is_file = os.path.exists(word)  # noqa: PTH110 - as given
-    if kind in _KINDS and name and not is_file:
-        return (_verify_counters if arguments.counters else _verify_job)(arguments, kind, name)
+    if (subject := job_pods.parse_object("verify", words)) is not None:
+        return (_verify_counters if arguments.counters else _verify_job)(arguments, *subject)
     if arguments.counters:
-        raise output.UnreadableError("--counters needs an object of the cluster: give job/NAME, gang/NAME or pod/NAME")
-    if slash and kind.isalpha() and not is_file:
-        raise output.UnreadableError(
-            f"{word}: No such file or directory; for an object of the cluster give job/NAME, gang/NAME or pod/NAME"
-        )
+        raise output.UnreadableError("--counters needs an object of the cluster: give KIND/NAME, as job/NAME")
     options.check_paths(words)
     files = [("standard input" if path == "-" else pathlib.PurePath(path).stem, path) for path in words]
     with output.show_progress("reading the log"):
@@ -104,7 +95,7 @@ class _Source(msgspec.Struct):
 
 def _verify_job(arguments: argparse.Namespace, kind: str, name: str) -> int:
     """Report from the logs of a job's pods whether they used RDMA."""
-    namespace = arguments.namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
+    namespace, name = job_pods.locate(arguments, kind, name)
     expected = report.Expected(arguments.rails)
 
     async def read(client: clients.Client) -> report.Report:
@@ -227,7 +218,7 @@ def _describe_failed_preflights(pods: Sequence[job_pods.Pod]) -> str:
 
 def _verify_counters(arguments: argparse.Namespace, kind: str, name: str) -> int:
     """Read the counters of each rank twice, and report the traffic in between."""
-    namespace = arguments.namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
+    namespace, name = job_pods.locate(arguments, kind, name)
 
     async def measure(client: clients.Client) -> counters.Report:
         pods = await job_pods.find(client, namespace, kind, name)

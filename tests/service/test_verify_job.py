@@ -119,13 +119,14 @@ def verify(cluster, tmp_path, capsys):
     return call
 
 
-async def test_a_rail_that_the_preflight_found_and_nccl_did_not_use_is_named(cluster, verify):
+@pytest.mark.parametrize("words", [("job/llm",), ("jobset/llm",), ("PyTorchJob", "llm")])
+async def test_a_rail_that_the_preflight_found_and_nccl_did_not_use_is_named(cluster, verify, words):
     cluster.pods = [build_pod(f"llm-{at}-x", preflight=True, hostname=f"llm-{at}") for at in range(2)]
     cluster.pods.append(build_pod("other-0", job="other"))
     cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}", at, 2) for at in range(2)}
     found = {"rails": [{"name": rail, "device": f"mlx5_{at}"} for at, rail in enumerate(RAILS)]}
     cluster.preflights = {pod: f"railwright preflight 4 rails ready\n{json.dumps(found)}\n" for pod in cluster.logs}
-    code, out, err = await verify("job/llm")
+    code, out, err = await verify(*words)
     assert (code, err) == (1, "")
     assert out == (
         "RDMA, but not on every rail: llm-0-x (rank 0): NCCL found 2 of 4 rails, missing rail2 (mlx5_2), "

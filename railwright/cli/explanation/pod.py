@@ -15,7 +15,7 @@ import msgspec
 from railwright.cli import cluster_access, formats, job_pods, output, policy_sources, scheduler_configuration
 from railwright.cli.explanation import extender_answers, opt_ins, recorded
 from railwright.cluster import client as clients
-from railwright.cluster import errors, kubeconfigs, resources, watch_wire
+from railwright.cluster import errors, resources, watch_wire
 from railwright.fabric import admission, names, text, views
 from railwright.fabric.injection import accelerators, init_containers, keys, opt_in, templates
 from railwright.fabric.overview import overview_types
@@ -249,15 +249,14 @@ def _explain_node(node: node_explanation.NodeExplanation) -> str:
 def explain(arguments: argparse.Namespace, form: str, name: str) -> int:
     """Print the injection of a pod, and the placement of its gang. Raise UnreadableError and ClusterError.
 
-    `form` is "" if `name` is a pod, or `job` or `gang`, of which one pod is explained. Return 1 if
-    the pod opted in and was not injected, if its preflight failed, or if the gang never fits or is spread; otherwise 0.
+    `form` is a kind of `job_pods.parse_object`; one of its pods is explained. Return 1 if the pod opted in and was not
+    injected, if its preflight failed, or if the gang never fits or is spread; otherwise 0.
     """
-    namespace, name = (arguments.namespace, name) if form else _parse_pod(name, arguments.namespace)
-    namespace = namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
+    namespace, name = job_pods.locate(arguments, form, name)
     token = extender_answers.read_token(arguments.token_file)
 
     async def read(client: clients.Client) -> tuple[PodRecord, str]:
-        chosen = await _choose_pod(client, namespace, form, name) if form else name
+        chosen = name if form == "pod" else await _choose_pod(client, namespace, form, name)
         return await _read_record(client, namespace, chosen, token)
 
     record, note = cluster_access.run(arguments, read)
@@ -312,15 +311,3 @@ async def _choose_pod(client: clients.Client, namespace: str, form: str, name: s
     count = text.format_count(len(members), "pod")
     output.print_note(f"{form}/{name}: pod {chosen.metadata.name}, {which} of {count}")
     return chosen.metadata.name
-
-
-def _parse_pod(pod: str, namespace: str) -> tuple[str, str]:
-    """Return (namespace, name), the namespace "" if none is given. Raise UnreadableError."""
-    first, slash, rest = pod.partition("/")
-    if not pod or (slash and (not first or not rest or "/" in rest)):
-        raise output.UnreadableError(
-            f"explain pod: {pod!r} names no pod; give pod/NAME -n NAMESPACE (for a file: ./pod)"
-        )
-    if slash and namespace not in ("", first):
-        raise output.UnreadableError(f"explain pod {pod}: -n {namespace} is another namespace; give one of them")
-    return (first, rest) if slash else (namespace, pod)

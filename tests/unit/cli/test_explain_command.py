@@ -79,17 +79,17 @@ def test_a_name_without_a_file_gets_a_hint_at_objects_of_the_cluster(word, capsy
     [
         (["job", "llm"], ("job", "llm")),
         (["deployments", "llm"], ("deployments", "llm")),
-        (["pod", "llm-0"], ("", "llm-0")),
-        (["pod", "prod/llm-0"], ("", "prod/llm-0")),
+        (["pod", "llm-0"], ("pod", "llm-0")),
+        (["pod", "prod/llm-0"], ("pod", "prod/llm-0")),
         (["Job/llm"], ("job", "llm")),
-        (["Pod/llm-0"], ("", "llm-0")),
+        (["Pod/llm-0"], ("pod", "llm-0")),
         (["PyTorchJob", "llm"], ("pytorchjob", "llm")),
-        (["pods.v1/llm-0"], ("", "llm-0")),
+        (["pods.v1/llm-0"], ("pod", "llm-0")),
     ],
 )
 def test_kind_and_name_may_be_two_words_as_for_kubectl(words, subject):
     arguments = argparse.Namespace(files=words, policy=None, snapshot=None, filename=[], recursive=False)
-    assert command.find_pod(arguments) == subject
+    assert command.find_object(arguments) == subject
 
 
 @pytest.mark.parametrize("name", ["job", "pod.yaml", "pods.d/llm.yaml"])
@@ -98,7 +98,7 @@ def test_a_file_with_the_name_of_a_kind_is_read(name, tmp_path, monkeypatch):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).touch()
     for files in ([name], [name, "llm.yaml"], ["./" + name]):
-        assert command.find_pod(argparse.Namespace(files=files, token_file="")) is None
+        assert command.find_object(argparse.Namespace(files=files, token_file="")) is None
 
 
 @pytest.mark.parametrize("is_in_template", [False, True])

@@ -58,11 +58,13 @@ def test_the_exit_code_and_the_line_state_the_result(verify, write_log, log, cod
     [
         ((), "FILE is missing; give one, or - for standard input"),
         (
-            ("jobset/llm",),
-            "jobset/llm: No such file or directory; for an object of the cluster give job/NAME, gang/NAME",
+            ("mission/llm",),
+            "verify mission/llm: mission is no kind of workload that railwright knows, and there is no such file; give",
         ),
+        (("llm",), "llm: No such file or directory; for an object of the cluster give KIND/NAME, as job/NAME"),
+        (("pod/a/b", "-n", "c"), "pod a/b: -n c is another namespace; give one of them"),
         (("./run.log",), "./run.log: No such file or directory"),
-        (("run.log", "--counters"), "--counters needs an object of the cluster: give job/NAME, gang/NAME or pod/NAME"),
+        (("run.log", "--counters"), "--counters needs an object of the cluster: give KIND/NAME, as job/NAME"),
     ],
 )
 def test_words_that_name_no_log_and_no_object_are_an_error(verify, words, said):
