@@ -65,7 +65,7 @@ async def _compare_with_cluster(client: clients.Client, documents: Sequence[mode
             listed = []
         sink.replace(listed)
         nodes = listed if kind is resources.NODES else nodes
-    cluster = known.cluster._replace(node_labels={key for node in nodes for key in node.metadata.labels})
+    cluster = known.cluster._replace(node_labels=[node.metadata.labels for node in nodes])
     current = await policy_sources.find(client)
     compared = []
     for document in documents:

@@ -127,3 +127,16 @@ async def test_validate_warns_of_domains_whose_label_no_node_has(cluster, run, t
     assert (code, err) == (0, "")
     missing = "DomainsNotLabelled: fabrics.roce.placement: no node has label example.com/leef, so it groups no nodes; "
     assert (missing in out, "DomainsNotLabelled" in out) == (key == "example.com/leef",) * 2
+
+
+@pytest.mark.parametrize("gpu", ["H100", "H10O"])
+async def test_validate_warns_of_a_shape_that_matches_no_node(cluster, run, tmp_path, gpu):
+    nodes = [{"metadata": {"name": gpu, "labels": {"gpu": gpu}}} for gpu in ("A100", "H100")]
+    cluster.lists |= {"/api/v1/namespaces": NAMESPACES, "/api/v1/nodes": nodes}
+    file = tmp_path / "policy.yaml"
+    shapes = [{"name": name, "match": {"gpu": label}} for name, label in (("a100-8", "A100"), ("h100-8", gpu))]
+    file.write_text(f"{POLICY.format('')}nodeShapes: {json.dumps(shapes)}\n")
+    code, out, err = await run("policy", "validate", "--from-cluster", str(file))
+    assert (code, err) == (0, "")
+    missing = "ShapeWithoutNodes: nodeShapes: no node matches the shape h100-8; correct its `match`; to list labels: "
+    assert (missing in out, "ShapeWithoutNodes" in out) == (gpu == "H10O",) * 2

@@ -186,14 +186,13 @@ def check_node_shapes(snapshot: Snapshot) -> Assessment:
     known = require(snapshot.require_policy().node_shapes, "the policy has no nodeShapes")
     accelerated = require(_list_accelerated(snapshot), "no node has accelerators")
     shapes = {node.name: model.find_shape(known, node.labels) for node in accelerated}
-    used = {shape.name for shape in shapes.values() if shape}
     count_text = text.format_count(len(accelerated), "node")
     if shapeless := [name for name, shape in shapes.items() if shape is None]:
         share = text.format_count(len(shapeless), "node", "matches")
         return warn(f"of {count_text} with accelerators, {share} no shape: {text.join_first(shapeless, 3)}")
-    if unused := [shape.name for shape in known if shape.name not in used]:
+    if unused := shortcomings.list_unused_shapes(known, [node.labels for node in accelerated]):
         return warn(f"no node matches the shape {text.join_first(unused, 5)}")
-    return ok(f"{count_text}, {text.format_count(len(used), 'shape')}")
+    return ok(f"{count_text}, {text.format_count(len(known), 'shape')}")
 
 
 @row(

@@ -5,7 +5,7 @@ The policy is still accepted, because networks and nodes may be added later.
 
 import ipaddress
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from railwright.fabric import hypernodes, text, topology
@@ -29,7 +29,7 @@ class Cluster(NamedTuple):
     subnets: Subnets | None = None  # NetworkAttachmentDefinition -> those that its IPAM states
     offered: Collection[str] | None = None  # resources that are allocatable on some node
     node_devices: Collection[Mapping[str, int]] | None = None  # devices that a node has, by resource
-    node_labels: Collection[str] | None = None  # keys of the labels that some node has
+    node_labels: Collection[Mapping[str, str]] | None = None  # of each node
 
 
 NOTHING_KNOWN = Cluster()
@@ -38,9 +38,17 @@ NOTHING_KNOWN = Cluster()
 def find(document: model.PolicyDocument, cluster: Cluster = NOTHING_KNOWN) -> tuple[reasons.Reason, ...]:
     """Return a reason for each shortcoming of the document and of each fabric."""
     shortcomings = [] if cluster.offered is None else [*_check_accelerators(document, cluster.offered)]
+    if cluster.node_labels is not None:
+        shortcomings += _check_shapes(document.node_shapes, cluster.node_labels)
     for name, fabric in document.fabrics.items():
         shortcomings += find_in_fabric(fabric, document.accelerators, cluster, f"fabrics.{name}.")
     return tuple(shortcomings)
+
+
+def list_unused_shapes(shapes: Sequence[model.NodeShape], node_labels: Iterable[Mapping[str, str]]) -> list[str]:
+    """Return the names of shapes that no node has. A node has the first shape that matches its labels."""
+    used = {shape.name for labels in node_labels if (shape := model.find_shape(shapes, labels))}
+    return [shape.name for shape in shapes if shape.name not in used]
 
 
 def find_in_fabric(
@@ -101,6 +109,17 @@ def _check_accelerators(document: model.PolicyDocument, offered: Collection[str]
         )
 
 
+def _check_shapes(
+    shapes: Sequence[model.NodeShape], node_labels: Collection[Mapping[str, str]]
+) -> Iterator[reasons.Reason]:
+    if unused := list_unused_shapes(shapes, node_labels):
+        yield reasons.Reason(
+            AdmissionCode.SHAPE_WITHOUT_NODES,
+            f"nodeShapes: no node matches the shape {text.join_fitting(unused)}",
+            fix="correct its `match`; to list labels: kubectl get nodes --show-labels",
+        )
+
+
 def _check_networks(path: str, fabric: model.Fabric, networks: Networks) -> Iterator[reasons.Reason]:
     missing = {rail.name: rail.network for rail in fabric.rails if rail.network and rail.network_key not in networks}
     if missing:
@@ -137,12 +156,15 @@ def _check_addresses(path: str, fabric: model.Fabric, subnets: Subnets) -> Itera
     )
 
 
-def _check_domains(path: str, fabric: model.Fabric, node_labels: Collection[str]) -> Iterator[reasons.Reason]:
+def _check_domains(
+    path: str, fabric: model.Fabric, node_labels: Collection[Mapping[str, str]]
+) -> Iterator[reasons.Reason]:
     """Yield a reason for labels of domains that no node has. With a preset, only that of the closest is needed."""
     placement, rails = fabric.placement, [rail.name for rail in fabric.rails]
     keys = placement.domains or presets.list_domain_keys(placement)[:1]
     labels = [key for key in keys if not hypernodes.are_among((key,))]
-    if missing := [key for key in labels if not set(topology.expand_rails(key, rails)) & set(node_labels)]:
+    present = set(itertools.chain(*node_labels))
+    if missing := [key for key in labels if not set(topology.expand_rails(key, rails)) & present]:
         yield reasons.Reason(
             AdmissionCode.DOMAINS_NOT_LABELLED,
             f"{path}placement: no node has label {text.join_fitting(missing)}, so it groups no nodes",

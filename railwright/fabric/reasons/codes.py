@@ -189,6 +189,7 @@ class AdmissionCode(ReasonCode):
     GPUS_EXCEED_NODE = "GpusExceedNode", "The pod, or `gpusPerNode` of the fabric, has more accelerators than a node."
     ADDRESSES_DIFFER = "AddressesDiffer", "`nccl.addressRange` has no address of the rails' networks."
     DOMAINS_NOT_LABELLED = "DomainsNotLabelled", "No node has a label of `placement.domains` or of the preset."
+    SHAPE_WITHOUT_NODES = "ShapeWithoutNodes", "No node has the labels of a shape in `nodeShapes`."
     FABRIC_IN_USE = "FabricInUse", "The policy removes or renames a fabric that pods use."
     RAIL_RESOURCES_DIFFER = "RailResourcesDiffer", "The policy and the network of a rail name different resources."
     DEVICES_NOT_OFFERED = "DevicesNotOffered", "No node has a requested resource, so pods stay Pending."
