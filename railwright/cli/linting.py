@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 _STYLES = {"error": "bold red", "warning": "bold yellow"}
 _NOT_CHECKED = "rules that need the fabric were not checked"
+_NOT_READ = (
+    "lint reads no networks and no nodes of the cluster; to see whether admission rejects a pod because of them: "
+    "railwright explain FILE"
+)
 _FROM_FILE = "give the policy in a file: --policy FILE"
 _SECONDS = 10.0  # for a request: most rules need no cluster
 
@@ -112,7 +116,7 @@ async def _read_cluster(namespaces: Collection[str], client: "clients.Client") -
             return None
 
     labels = await cluster_access.gather(read_labels, namespaces)
-    notes = [f"the fabric's rules come from the policy in {policy_sources.CONFIG_MAP}"]
+    notes = [f"the fabric's rules come from the policy in {policy_sources.CONFIG_MAP}", _NOT_READ]
     if unread:
         unknown = output.escape_controls(text.join_first(sorted(unread), 5))
         notes.append(f"the labels of namespace {unknown} cannot be read; lint assumes that it has none of railwright's")

@@ -365,8 +365,11 @@ async def test_lint_takes_the_policy_of_the_cluster(run):
     pod = {**POD, "spec": {"containers": [{**POD["spec"]["containers"][0], "env": env}]}}
     code, out, err = await run(refuse(403, "no dry run is needed"), pod, "lint", policy=POLICY, objects=WEBHOOKS)
     assert (code, "error N15 NCCL_IB_HCA=mlx5_9: " in out) == (1, True)
-    source = "ConfigMap railwright-system/railwright-policy"
-    assert err == f"railwright: the fabric's rules come from the policy in {source}\n"
+    assert err == (
+        "railwright: the fabric's rules come from the policy in ConfigMap railwright-system/railwright-policy\n"
+        "railwright: lint reads no networks and no nodes of the cluster; to see whether admission rejects a pod "
+        "because of them: railwright explain FILE\n"
+    )
 
 
 NAMESPACE = "/api/v1/namespaces/prod"

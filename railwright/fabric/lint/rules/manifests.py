@@ -24,8 +24,9 @@ def describe_repeated(key: str, first_line: int) -> str:
 def describe_rejected(message: str) -> str:
     """Admission rejects the pod.
 
-    The API server would not create the pod: railwright, another admission plugin or validation rejects it. The message
-    is the one that kubectl would print.
+    railwright would reject the pod, as far as the file, the policy and the labels of the namespace tell. The message is
+    the one that kubectl would print. Lint reads no networks and no nodes of the cluster, and asks no other admission
+    plugin: `railwright explain FILE` does, and names a NetworkAttachmentDefinition that does not exist.
 
     Source: docs/interface.md 3.6.
     """
@@ -36,8 +37,8 @@ def describe_rejected(message: str) -> str:
 def describe_warned(warning: reason.Reason) -> str:
     """Admission warns about the pod.
 
-    railwright would create the pod with a warning that its author can act on, such as a network that does not exist.
-    The message begins with the code of the warning. Warnings that come from lint have their own rules.
+    railwright would create the pod with a warning that its author can act on, such as that `hostNetwork` leaves out the
+    networks. The message begins with the code of the warning. Warnings that come from lint have their own rules.
 
     Source: docs/interface.md 3.7.
     """
