@@ -68,6 +68,12 @@ class Configuration(msgspec.Struct, frozen=True, rename="camel"):
     webhooks: list[_Webhook] | None = None
 
 
+class _NamedObject(msgspec.Struct, frozen=True):
+    """An object of which only the existence is asked."""
+
+    metadata: _Metadata
+
+
 _NO_SECRET = Secret(metadata=_Metadata())
 
 
@@ -226,17 +232,17 @@ def _format_keyring(keyring: rotation.Keyring) -> dict[str, bytes | None]:
 
 
 class Rotator:
-    """Rotates the certificates of one namespace, one step at a time."""
+    """Rotates the certificates of one namespace, one step at a time. `hosts` are additional names of the servers."""
 
     def __init__(
         self,
         client: clients.Client,
         namespace: str,
-        specs: Sequence[inventory.CertificateSpec],
+        hosts: Sequence[str],
         overlap: dt.timedelta,
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
     ) -> None:
-        self._client, self._namespace, self._specs, self._overlap, self._now = client, namespace, specs, overlap, now
+        self._client, self._namespace, self._hosts, self._overlap, self._now = client, namespace, hosts, overlap, now
         self.state: ClusterState | None = None
 
     async def step(self, *, renew_ca: bool = False) -> rotation.Step | rotation.Wait:
@@ -244,10 +250,19 @@ class Rotator:
 
         Raises ClusterError. After an ApiError with a status in CONFLICTS, call again.
         """
-        names = [inventory.CA, *(spec.name for spec in self._specs)]
-        self.state = await read_state(self._client, self._namespace, names)
-        situation = rotation.Situation(self.state.observed, self._specs, self._now(), self._overlap, renew_ca)
+        specs = inventory.list_specs(self._namespace, more=self._hosts, has_extender=await self._has_extender())
+        self.state = await read_state(self._client, self._namespace, [inventory.CA, *(spec.name for spec in specs)])
+        situation = rotation.Situation(self.state.observed, specs, self._now(), self._overlap, renew_ca)
         result = rotation.plan(situation)
         if isinstance(result, rotation.Step):
             await _write_step(self._client, self.state, result)
         return result
+
+    async def _has_extender(self) -> bool:
+        """Return True if the extender's Service exists.
+
+        Helm and kubectl create a Service after the Secrets. A Secret that the rotator made first would have no Helm
+        metadata, and `helm upgrade` would refuse to take it over.
+        """
+        path = f"/api/v1/namespaces/{self._namespace}/services/{installed_names.EXTENDER}"
+        return await watch_wire.find_object(self._client, path, _NamedObject) is not None

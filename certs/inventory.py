@@ -77,10 +77,10 @@ def list_hosts(server: str, namespace: str, more: Sequence[str] = ()) -> tuple[s
     return (service, qualified, f"{qualified}.svc", f"{qualified}.svc.cluster.local", *LOOPBACK, *more)
 
 
-def list_specs(namespace: str, *, more: Sequence[str] = (), admission_only: bool = False) -> list[CertificateSpec]:
+def list_specs(namespace: str, *, more: Sequence[str] = (), has_extender: bool = True) -> list[CertificateSpec]:
     """Return the certificates of both servers, and the client certificate of kube-scheduler.
 
-    `more` are additional hosts of the servers. With `admission_only`, only the webhook gets a certificate.
+    `more` are additional hosts of the servers. Without an extender, only the webhook gets a certificate.
     """
     webhook, extender = (
         CertificateSpec(
@@ -88,4 +88,4 @@ def list_specs(namespace: str, *, more: Sequence[str] = (), admission_only: bool
         )
         for name in SERVERS
     )
-    return [webhook] if admission_only else [webhook, extender, CertificateSpec(CALLER, CALLER, pki.Usage.CLIENT)]
+    return [webhook, extender, CertificateSpec(CALLER, CALLER, pki.Usage.CLIENT)] if has_extender else [webhook]

@@ -49,8 +49,7 @@ def rotate(arguments: argparse.Namespace) -> int:
 
 
 def _build_rotator(arguments: argparse.Namespace, client: clients.Client) -> installation.Rotator:
-    specs = inventory.list_specs(arguments.namespace, more=arguments.host, admission_only=arguments.admission_only)
-    return installation.Rotator(client, arguments.namespace, specs, arguments.overlap)
+    return installation.Rotator(client, arguments.namespace, arguments.host, arguments.overlap)
 
 
 # --- one run ------------------------------------------------------------------------------------------------
@@ -215,6 +214,7 @@ class Watcher:
             _LOG.info("step done", extra={"fields": fields})
 
     def _set_gauges(self, state: installation.ClusterState) -> None:
+        self._left.clear()  # of an extender that has been removed
         for name, pair in state.pairs.items():
             with contextlib.suppress(ValueError):  # of an unreadable one, which the next step replaces
                 expiry = x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_after_utc

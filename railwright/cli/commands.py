@@ -256,7 +256,6 @@ def _configure_switch(parser: Parser) -> None:
 
 def _configure_rotate(parser: Parser) -> None:
     parser.add_flag("--watch", "Repeat until stopped.")
-    parser.add_flag("--admission-only", "Issue no certificates for the extender and kube-scheduler.")
     parser.add_flag("--renew-ca", "Start replacing the CA now.")
     _add_certificate_cluster(parser)
     parser.add_value("--host H", "Additional DNS name or IP address of the servers.", action="append", default=[])

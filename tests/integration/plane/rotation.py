@@ -12,7 +12,7 @@ import yaml
 from plane import plane, processes, registration, site, waiting
 
 NAME = "railwright"  # of both configurations
-MANIFEST = site.BASE / "certs.yaml"
+MANIFESTS = (site.BASE / "certs.yaml", site.BASE / "extender.yaml")
 SHORT = ("--overlap=8s", "--every=1s")  # servers look at their files twice a second
 _KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
@@ -26,12 +26,13 @@ class Rotation:
         self._account = installed.kubeconfig("certs")
         self._documents = [
             document
-            for document in yaml.safe_load_all(MANIFEST.read_text())
-            if document and document["kind"] != "Deployment"
+            for manifest in MANIFESTS
+            for document in yaml.safe_load_all(manifest.read_text())
+            if document and document["kind"] not in ("Deployment", "PodDisruptionBudget")
         ]
 
     async def prepare(self) -> None:
-        """Delete the objects of another test, then apply account, roles and the empty Secrets."""
+        """Delete the objects of another test, then apply account, roles, empty Secrets and the extender's Service."""
         for document in self._documents:
             await self._delete(document)
             await self.plane.api.create(document)
@@ -149,7 +150,7 @@ class Rotation:
         for kind in _KINDS:
             await self.plane.api.delete(kind, NAME)
         for document in self._documents:
-            if document["kind"] == "Secret":
+            if document["kind"] in ("Secret", "Service"):
                 await self._delete(document)
 
     async def _delete(self, document: dict) -> None:

@@ -52,7 +52,6 @@ class StandIns:
     def _rotate(self) -> None:
         command = [*commands.RAILWRIGHT, "certs", "rotate", "--watch", "--ops-listen=127.0.0.1:0"]
         command += [self._account("certs"), *rotation.SHORT]
-        command += [] if self.has_extender else ["--admission-only"]
         self._rotator = processes.Process(f"certs-{self.name}", command, logs=self.plane.logs, cwd=site.ROOT)
         self._rotator.start({"PYTHONUNBUFFERED": "1", **self.environment})
 

@@ -17,7 +17,8 @@ from railwright.cluster import errors, installed_names
 from railwright.serving import settings
 
 NAMESPACE = "railwright-system"
-SPECS = inventory.list_specs(NAMESPACE, more=())
+SPECS = inventory.list_specs(NAMESPACE)
+SECRETS, SERVICE = (f"/api/v1/namespaces/{NAMESPACE}/{kind}" for kind in ("secrets", "services/railwright-extender"))
 ADMISSION = "/apis/admissionregistration.k8s.io/v1/"
 MUTATING = f"{ADMISSION}mutatingwebhookconfigurations/railwright"
 VALIDATING = f"{ADMISSION}validatingwebhookconfigurations/railwright"
@@ -39,6 +40,7 @@ class Cluster:
             service = {"namespace": NAMESPACE, "name": "railwright-webhook"}
             hooks = [{"name": "pods.railwright.io", "clientConfig": {"service": service}}]
             self.put(path, {"metadata": {"name": "railwright", "uid": "u"}, "webhooks": hooks})
+        self.put(SERVICE, {"metadata": {"name": "railwright-extender"}})
 
     def put(self, path: str, tree: dict) -> None:
         self.version += 1
@@ -105,7 +107,7 @@ class Site:
         self.rotator = installation.Rotator(
             self.cluster,
             NAMESPACE,
-            SPECS,
+            (),
             schedules.OVERLAP,
             lambda: dt.datetime.now(dt.UTC) + self.passed,
         )
@@ -222,7 +224,7 @@ async def test_a_single_run_shows_on_a_terminal_until_when_it_waits_and_why(monk
     arguments = dispatch.build_parser(["certs"]).parse(["certs", "rotate", "--overlap=2s"])[1]
     cluster = Cluster()
     await Site(cluster).settle()
-    cluster.put(f"/api/v1/namespaces/{NAMESPACE}/secrets/railwright-ca", {"metadata": {}, "data": {}})
+    cluster.put(f"{SECRETS}/railwright-ca", {"metadata": {}, "data": {}})
     monkeypatch.setattr(output, "is_animated", lambda _stream=None: True)
     assert await certificates.rotate_once(arguments, cluster) == output.OK
     out, err = capsys.readouterr()
@@ -239,7 +241,7 @@ async def test_only_one_of_two_rotators_that_start_at_once_writes_the_ca(is_ship
     cluster = Cluster()
     first, second = Site(cluster), Site(cluster)
     for name in inventory.SECRETS.values() if is_shipped else ():
-        cluster.put(f"/api/v1/namespaces/{NAMESPACE}/secrets/{name}", {"data": {}, "metadata": {"name": name}})
+        cluster.put(f"{SECRETS}/{name}", {"data": {}, "metadata": {"name": name}})
     held = {}
 
     async def be_faster() -> None:
@@ -254,3 +256,28 @@ async def test_only_one_of_two_rotators_that_start_at_once_writes_the_ca(is_ship
     assert read_secrets(cluster) == held, "the first has changed nothing"
     await first.settle()
     assert read_secrets(cluster)["railwright-ca"]["tls.crt"] == held["railwright-ca"]["next.crt"], "it goes on with it"
+
+
+async def test_the_extenders_certificates_are_issued_while_it_is_installed():
+    cluster = Cluster()
+    service, site = cluster.objects.pop(SERVICE), Site(cluster)
+    await site.settle()
+    assert set(read_secrets(cluster)) == {"railwright-ca", "railwright-webhook-tls"}, "Helm would not take over others"
+    cluster.put(SERVICE, service)
+    await site.settle()
+    assert set(read_secrets(cluster)) == set(inventory.SECRETS.values())
+    del cluster.objects[f"{SECRETS}/railwright-extender-tls"]
+    await site.settle()
+    assert read_secrets(cluster)["railwright-extender-tls"]["tls.crt"], "a deleted Secret is made again"
+
+
+async def test_the_rotator_serves_no_metric_of_a_certificate_that_is_no_longer_issued():
+    cluster = Cluster()
+    site = Site(cluster)
+    watcher = certificates.Watcher(argparse.Namespace(), cluster, site.rotator)
+    for servers in ({"webhook", "extender", "kube-scheduler"}, {"webhook"}):
+        await site.settle()
+        watcher._set_gauges(site.rotator.state)
+        (metric,) = watcher._left.collect()
+        assert {sample.labels["certificate"] for sample in metric.samples} - {"ca"} == servers
+        cluster.objects.pop(SERVICE, None)

@@ -27,7 +27,13 @@ def test_secrets_are_shipped_empty_and_are_all_that_the_rotator_may_touch():
     issued = set(inventory.SECRETS.values())
     assert set(shipped) == issued
     assert not any({"data", "stringData", "type"} & set(secret) for secret in shipped.values())
-    (rule,) = find_document("Role")["rules"]
+    rule, extender = find_document("Role")["rules"]
+    assert extender == {
+        "apiGroups": [""],
+        "resources": ["services"],
+        "resourceNames": ["railwright-extender"],
+        "verbs": ["get"],
+    }
     assert rule["resources"] == ["secrets"]
     assert (set(rule["resourceNames"]), set(rule["verbs"])) == (issued, {"get", "patch", "create"})
     rule, reports = find_document("ClusterRole")["rules"]
