@@ -5,7 +5,7 @@ Leaves have few tiers with large gaps between their scores, so that other plugin
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -213,15 +213,23 @@ def _find_min_fill_priority(
 # because gangs need leaves with many idle nodes.
 
 
-def _choose_nodes(view: node_index.RequestView) -> planner.GangCapacity | None:
-    """Return the capacity of the offered nodes with the lowest `fill_order`; None if no offered node has a slot."""
+def _get_fill_order(node_class: node_evaluation.NodeClass) -> tuple[float, ...]:
+    return node_class.fill_order
+
+
+def _choose_nodes(
+    view: node_index.RequestView,
+    get_order: Callable[[node_evaluation.NodeClass], tuple[float, ...]] = _get_fill_order,
+) -> planner.GangCapacity | None:
+    """Return the capacity of the offered nodes that are first in this order; None if no offered node has a slot."""
     nodes = view.request.nodes
-    counts = Counter(zip(map(view.index.leaf_by_node.get, nodes), view.find_classes(nodes), strict=True))
+    counts = Counter(zip(map(view.index.leaf_by_node.get, nodes), map(view.get_class, nodes), strict=True))
     classes = {node_class for _, node_class in counts if node_class and node_class.slot_numa_factors}
     if not classes:
         return None
-    first = min(node_class.fill_order for node_class in classes)
-    preferred = {node_class for node_class in classes if node_class.fill_order == first}
+    orders = {node_class: get_order(node_class) for node_class in classes}
+    first = min(orders.values())
+    preferred = {node_class for node_class in classes if orders[node_class] == first}
     leaves: dict[topology.Domain, node_evaluation.Counts] = {}
     for (leaf, node_class), count in counts.items():
         if leaf is not None and node_class in preferred:
@@ -231,16 +239,15 @@ def _choose_nodes(view: node_index.RequestView) -> planner.GangCapacity | None:
 
 def plan_single_pod(view: node_index.RequestView) -> planner.Plan:
     """Return the plan for the node that a single-pod job gets. Of nodes with equal scores it may get the slowest."""
+
+    def get_order(node_class: node_evaluation.NodeClass) -> tuple[float, ...]:
+        bandwidth_of_pod = node_evaluation.list_bandwidths(node_class, node_class.rails)[0]
+        return node_class.fill_priority, -node_class.score, bandwidth_of_pod
+
     capacity = _choose_nodes(view)
-    if capacity is None:
-        return planner.NO_PLAN
-    if not any(known.is_idle for known in capacity.classes):  # otherwise scores depend on the plan
-        best = max(known.score for known in capacity.classes)
-        equal = [known for known in capacity.classes if known.score == best]
-        slowest = min(equal, key=lambda known: node_evaluation.list_bandwidths(known, known.rails)[0])
-        leaves = {leaf: {slowest: counts[slowest]} for leaf, counts in capacity.nodes.items() if slowest in counts}
-        capacity = planner.build_capacity_on(view.index, leaves)
-    return planner.solve(1, capacity)
+    if capacity is not None and not any(known.is_idle for known in capacity.classes):
+        capacity = _choose_nodes(view, get_order)  # for idle nodes scores depend on the plan
+    return planner.NO_PLAN if capacity is None else planner.solve(1, capacity)
 
 
 # --- the rating of a node -------------------------------------------------------------------------------------

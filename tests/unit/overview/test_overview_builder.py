@@ -158,7 +158,10 @@ def test_a_placed_gang_whose_pods_share_the_nics_of_a_node_is_said_to_share_them
     assert [why.message for why in assessed.why] == ["pods of the gang share NICs on a-0"]
 
 
-SHARED_NICS = [placing.build_node(f"{leaf}-0", leaf, rails_each=100) for leaf in "abc"]
+SHARED_NICS = [
+    *(placing.build_node(f"{leaf}-0", leaf, rails_each=100) for leaf in "abc"),
+    placing.build_node("degraded-0", "d", rails_each=100, capacity={placing.RESOURCES[0]: "101"}),
+]
 
 
 def share(name, on, *, gpus=2, rails=1):
@@ -175,6 +178,11 @@ FILLED = {  # pods of other jobs on nodes with shared NICs, the node of a job of
         [share("x", "a-0", gpus=4), share("y", "b-0"), share("z", "b-0")],
         "b-0",
         ("placed", 0.333, 0.333),
+    ),
+    "less full than a node with a degraded rail": (
+        [share("x", "degraded-0", gpus=3, rails=0), share("y", "b-0")],
+        "b-0",
+        ("placed", 0.5, 0.5),
     ),
     "the only used node": ([share("x", "a-0")], "a-0", ("placed", 0.5, 0.5)),
     "an idle node": ([share("x", "a-0")], "b-0", ("placed", 1.0, 1.0)),
