@@ -105,7 +105,7 @@ async def _read_cluster(namespaces: Collection[str], client: "clients.Client") -
     """
     from railwright.cli import cluster_access, policy_sources
 
-    policy = await policy_sources.fetch(client)
+    policy, source = await policy_sources.fetch(client)
     unread: set[str] = set()
 
     async def read_labels(name: str) -> Mapping[str, str] | None:
@@ -116,7 +116,7 @@ async def _read_cluster(namespaces: Collection[str], client: "clients.Client") -
             return None
 
     labels = await cluster_access.gather(read_labels, namespaces)
-    notes = [f"the fabric's rules come from the policy in {policy_sources.CONFIG_MAP}", _NOT_READ]
+    notes = [f"the fabric's rules come from the policy in {source}", _NOT_READ]
     if unread:
         unknown = output.escape_controls(text.join_first(sorted(unread), 5))
         notes.append(f"the labels of namespace {unknown} cannot be read; lint assumes that it has none of railwright's")

@@ -226,7 +226,7 @@ async def _open_cluster(
 ) -> tuple[policy_model.Policy, list[str]]:
     async with cluster_access.connect(arguments, cluster_access.SNAPSHOT) as client:
         file = arguments.policy
-        policy = object_files.read_policy(file) if file else await policy_sources.fetch(client, _ROLE)
+        policy = object_files.read_policy(file) if file else (await policy_sources.fetch(client, _ROLE))[0]
         with output.show_progress("reading the cluster", total=len(watch_specs)) as advance:
             read = functools.partial(_read_kind, client)
             return policy, list(filter(None, await cluster_access.gather(read, watch_specs, advance=advance)))

@@ -9,11 +9,12 @@ import msgspec
 
 from railwright.cli import object_files, output, switching
 from railwright.cluster import client as clients
-from railwright.cluster import errors, installed_names, policies, resources, watch_wire
+from railwright.cluster import errors, installed_names, last_policy, policies, resources, watch_wire
 from railwright.fabric import names, views
 from railwright.fabric.policy import model
 
 CONFIG_MAP = f"ConfigMap {installed_names.NAMESPACE}/{installed_names.POLICY}"
+LAST_CONFIG_MAP = f"ConfigMap {installed_names.NAMESPACE}/{installed_names.LAST_POLICY}"
 _FORBIDDEN = 403
 _FROM_FILE = "To read it from a file: --policy FILE"
 _NO_POLICY = (
@@ -40,10 +41,11 @@ class _ConfigMap(msgspec.Struct):
     data: dict[str, str] | None = None
 
 
-async def fetch(client: clients.Client, role: str = f"Role {installed_names.USER_ROLE}") -> model.Policy:
-    """Return the policy in force of a client's cluster. Raise UnreadableError or ClusterError.
+async def fetch(client: clients.Client, role: str = f"Role {installed_names.USER_ROLE}") -> tuple[model.Policy, str]:
+    """Return the policy in force of a client's cluster, and its ConfigMap. Raise UnreadableError or ClusterError.
 
-    `role` names the role with the command's rights, for the message about a missing right.
+    While the policy is invalid, it is the last valid one, as for a server that starts, and a note says so. `role` names
+    the role with the command's rights, for the message about a missing right.
     """
     try:
         result = await find(client)
@@ -54,7 +56,15 @@ async def fetch(client: clients.Client, role: str = f"Role {installed_names.USER
     if result is None:
         raise output.UnreadableError(f"{_NO_POLICY}. {_FROM_FILE}")
     fix = f"correct it with kubectl -n {installed_names.NAMESPACE} edit configmap {installed_names.POLICY}"
-    return object_files.require_valid(result, CONFIG_MAP, fix)
+    if isinstance(result, policies.Rejected):
+        last: model.Policy | policies.Rejected | None = None
+        with contextlib.suppress(errors.ClusterError):  # the role of a tenant lacks the right to read it
+            last = await last_policy.find(client)
+        if isinstance(last, model.Policy):
+            first = output.escape_controls(result.errors[0].format_in(CONFIG_MAP))
+            output.print_note(f"{first}; until it is corrected, the last valid policy is used, from {LAST_CONFIG_MAP}")
+            return last, LAST_CONFIG_MAP
+    return object_files.require_valid(result, CONFIG_MAP, fix), CONFIG_MAP
 
 
 async def find(client: clients.Client) -> model.Policy | policies.Rejected | None:
@@ -65,9 +75,11 @@ async def find(client: clients.Client) -> model.Policy | policies.Rejected | Non
 
 
 async def find_readable(client: clients.Client) -> model.Policy | None:
-    """Return the policy; None if there is none, if it is invalid, or if the caller may not read it."""
+    """Return the policy, the last valid one while it is invalid; None if there is none that the caller may read."""
     with contextlib.suppress(errors.ClusterError):
         policy = await find(client)
+        if isinstance(policy, policies.Rejected):
+            policy = await last_policy.find(client)
         return policy if isinstance(policy, model.Policy) else None
     return None
 

@@ -159,7 +159,7 @@ async def _read_extender(client: clients.Client) -> tuple[model.PolicyDocument, 
     """Return the policy, with the resources that its networks name, and the extender."""
     namespace, name = installed_names.NAMESPACE, configuration.SERVICE
     webhooks = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{installed_names.INSTALLATION}"
-    policy, service, installed = await asyncio.gather(
+    (policy, _), service, installed = await asyncio.gather(
         policy_sources.fetch(client),
         watch_wire.find_object(client, f"/api/v1/namespaces/{namespace}/services/{name}", dict[str, Any]),
         watch_wire.find_object(client, webhooks, dict[str, Any]),

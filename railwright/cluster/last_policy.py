@@ -30,9 +30,7 @@ async def read(client: clients.Client) -> model.Policy | None:
     refusals = 0
     while True:
         try:
-            copy = await watch_wire.find_object(client, _PATH, views.ConfigMap)
-            text = copy.data.get(names.POLICY_KEY) if copy is not None and copy.data else None
-            result = policies.read(text) if text is not None else None
+            result = await find(client)
             break
         except errors.ClusterError as error:
             refusals += error.status == _FORBIDDEN or isinstance(error, errors.ForeignError)
@@ -45,6 +43,13 @@ async def read(client: clients.Client) -> model.Policy | None:
         _LOG.warning("the copy of the last valid policy is invalid and not used", extra={"fields": fields})
         return None
     return result
+
+
+async def find(client: clients.Client) -> model.Policy | policies.Rejected | None:
+    """Return the policy of the copy or its errors, None without a copy. Raise ClusterError."""
+    copy = await watch_wire.find_object(client, _PATH, views.ConfigMap)
+    text = copy.data.get(names.POLICY_KEY) if copy is not None and copy.data else None
+    return policies.read(text) if text is not None else None
 
 
 async def write(client: clients.Client, store: policies.PolicyStore) -> None:

@@ -15,8 +15,8 @@ def config_map(text: str) -> dict:
 
 async def test_the_config_map_is_read(stub, client):
     stub.lists.append(config_map(TEXT))
-    policy = await policy_sources.fetch(client)
-    assert list(policy.document.fabrics) == ["f"]
+    policy, source = await policy_sources.fetch(client)
+    assert (list(policy.document.fabrics), source) == (["f"], "ConfigMap railwright-system/railwright-policy")
     assert [request.path for request in stub.asked] == [
         "/api/v1/namespaces/railwright-system/configmaps/railwright-policy"
     ]
@@ -28,6 +28,20 @@ async def test_an_invalid_policy_is_refused_with_its_errors_and_how_to_edit_it(s
         await policy_sources.fetch(client)
     assert "ConfigMap railwright-system/railwright-policy:2: fabrics.f.transport: " in str(refused.value)
     assert "kubectl -n railwright-system edit configmap railwright-policy" in str(refused.value)
+
+
+@pytest.mark.parametrize("copy", [config_map(TEXT), api_stub.status(403), api_stub.status(404), config_map("a: 1")])
+async def test_while_the_policy_is_invalid_the_last_valid_one_is_used_and_said_to_be(stub, client, capsys, copy):
+    stub.lists += [config_map(TEXT.replace("tcp", "tpc")), copy]
+    if copy != config_map(TEXT):
+        with pytest.raises(output.UnreadableError, match=r"railwright-policy:2: fabrics\.f\.transport: "):
+            await policy_sources.fetch(client)
+        return
+    policy, source = await policy_sources.fetch(client)
+    assert (list(policy.document.fabrics), source) == (["f"], "ConfigMap railwright-system/railwright-last-policy")
+    (note,) = capsys.readouterr().err.splitlines()
+    assert note.startswith("railwright: ConfigMap railwright-system/railwright-policy:2: fabrics.f.transport: ")
+    assert note.endswith(f"; until it is corrected, the last valid policy is used, from {source}")
 
 
 async def test_a_forbidden_config_map_is_refused_with_the_role_that_may_read_it(stub, client):
