@@ -32,6 +32,7 @@ from plane import (
 from plane import helm as helm_program
 
 from certs import inventory
+from railwright.cli.__main__ import main
 from railwright.fabric import names, version
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -570,6 +571,27 @@ async def test_an_upgrade_restores_a_policy_of_the_values(cluster, tmp_path):
         assert await cluster.policy() == POLICY
     finally:
         await cluster.api.delete("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE)
+
+
+async def test_the_extender_is_added_and_removed_after_certificates_were_rotated_by_hand(cluster, plane):
+    rotator = rotation.Rotation(plane, site.Site(plane))
+    whole, cluster.helm.options = cluster.helm.options, ()
+    try:
+        await cluster.helm.install()
+        await rotator.start()
+        await rotator.wait_issued()
+        by_hand = ("certs", "rotate", f"--kubeconfig={plane.kubeconfig}")
+        assert await asyncio.to_thread(main, by_hand) == 0
+        await cluster.helm.upgrade("--set=extender.enabled=true")
+        await cluster.wait_certified()
+        await rotator.recreate_secret("railwright-extender-tls")
+        await cluster.helm.upgrade("--set=extender.enabled=false")
+        await rotator.recreate_secret("railwright-webhook-tls")
+        assert await cluster.api.get_or_none("Secret", "railwright-extender-tls", NAMESPACE) is None
+    finally:
+        cluster.helm.options = whole
+        await asyncio.gather(*(replica.stop() for replica in rotator.replicas))
+        await releases.clear(plane.api)
 
 
 NO_POLICY = (
