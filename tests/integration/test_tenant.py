@@ -116,3 +116,19 @@ async def test_explain_needs_the_right_to_create_pods(namespace, installed, pers
     assert f"you may not create pods in namespace {namespace}, not even by a dry run; " in err
     assert "--policy FILE" in err
     assert len(err.splitlines()) == 1
+
+
+async def test_an_account_with_edit_reads_that_its_namespace_opts_in(plane, namespace, installed, person):
+    await person.allow("edit", namespace)
+    unlabelled = manifests.pod("asked", limits={"nvidia.com/gpu": 8})
+    await plane.api.create(unlabelled, namespace=namespace)
+    await plane.api.patch("Namespace", namespace, {"metadata": {"labels": {FABRIC: "ib"}}})
+    code, out, _ = await person("explain", "pod/asked", "-n", namespace)
+    said = f"Pod {namespace}/asked: label {FABRIC} 'ib' of namespace {namespace}, but not injected: the namespace got"
+    assert (code, out.startswith(said)) == (1, True), out
+    await installed.unregister()
+    code, out, _ = await person("explain", "-", "-n", namespace, stdin=json.dumps(unlabelled))
+    assert (code, out.splitlines()[1]) == (
+        1,
+        "not injected: the API server creates such a pod without calling railwright's webhook",
+    )
