@@ -444,8 +444,8 @@ UNCALLED = "not injected: the API server creates such a pod without calling rail
             UNLABELLED,
             UNREADABLE,
             (
-                "unchanged: it has no label railwright.io/fabric, and you may not read whether namespace prod has it; "
-                "to see: kubectl get namespace prod --show-labels"
+                "unchanged: it has no label railwright.io/fabric, and the labels of namespace prod, which may opt it "
+                "in, cannot be read; ClusterRole view in the namespace has the right"
             ),
         ),
     ],

@@ -482,8 +482,8 @@ COPY = json.dumps([{"kind": "MutatingWebhookConfiguration", "metadata": {"name":
             {},
             0,
             (
-                "it has no label railwright.io/fabric, and you may not read whether namespace prod has it; to see: "
-                "kubectl get namespace prod --show-labels"
+                "it has no label railwright.io/fabric, and the labels of namespace prod, which may opt it in, cannot "
+                "be read; ClusterRole view in the namespace has the right"
             ),
         ),
         (None, {}, {}, 0, "did not opt in"),

@@ -35,8 +35,8 @@ async def find(client: clients.Client, pod: views.Pod) -> OptIn:
     unknown = ""
     if labels is None and opt_in.awaits_namespace(pod, facts.ClusterFacts(namespace, watched=True), accelerators):
         unknown = (
-            f"it has no label {names.FABRIC}, and you may not read whether namespace {namespace} has it; to see: "
-            f"kubectl get namespace {namespace} --show-labels"
+            f"it has no label {names.FABRIC}, and the labels of namespace {namespace}, which may opt it in, cannot be "
+            "read; ClusterRole view in the namespace has the right"
         )
     return OptIn(opt_in.find_label(pod, labels, accelerators), policy, labels, unknown)
 
