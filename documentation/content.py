@@ -57,7 +57,10 @@ def list_files() -> Iterator[tuple[pathlib.Path, str]]:
         text = path.read_text(encoding="utf-8")
         if (filled := markdown.fill(text, MAKERS)) != text or "<!-- generated: " in text:
             yield path, filled
-    yield _SCHEDULERS / "kube-scheduler.yaml", configuration.format_kube_scheduler(_POOLS, configuration.Extender())
+    yield (
+        _SCHEDULERS / "kube-scheduler.yaml",
+        configuration.format_kube_scheduler(_POOLS, configuration.ExtenderAddress()),
+    )
     yield _SCHEDULERS / "volcano-scheduler.yaml", configuration.format_volcano(_POOLS)
     yield check_rows.FOLDER / "webhook_entries.json", check_rows.format_entries()
 

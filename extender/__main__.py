@@ -70,7 +70,7 @@ async def serve(options: settings.Settings) -> int:
     checks.add("policy", origin.find_policy_problem)
     checks.add("caches", find_cache_problem)
 
-    def refresh() -> None:
+    def refresh_gauges() -> None:
         counters.show_sources(**origin.read_metrics())
         for entry_state in assumed_pods.State:
             counters.assumed_pods.labels(entry_state).set(state.assumed.count(entry_state))
@@ -99,7 +99,7 @@ async def serve(options: settings.Settings) -> int:
         counters,
         volcano=app.build_volcano_application(deciding, counters) if has_volcano_port else None,
         dashboard=dashboard,
-        refresh=refresh,
+        refresh=refresh_gauges,
     )
     tasks += [
         functools.partial(_keep_current, deciding, gangs, counters, poster, options.assume_seconds),

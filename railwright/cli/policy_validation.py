@@ -126,7 +126,7 @@ def print_scheduler_configuration(arguments: argparse.Namespace) -> int:
     the host network: kubeadm's static pod uses the host's resolver, which does not know the names of Services.
     """
     if arguments.policy:
-        document, extender = object_files.read_policy(arguments.policy).document, configuration.Extender()
+        document, extender = object_files.read_policy(arguments.policy).document, configuration.ExtenderAddress()
     else:
         document, extender = cluster_access.run(arguments, _read_extender, "read the policy from a file: --policy FILE")
     managed, is_volcano = configuration.list_resources(document), arguments.scheduler == "volcano"
@@ -155,7 +155,7 @@ def _list_unnamed(document: model.PolicyDocument) -> Sequence[str]:
     ]
 
 
-async def _read_extender(client: clients.Client) -> tuple[model.PolicyDocument, configuration.Extender]:
+async def _read_extender(client: clients.Client) -> tuple[model.PolicyDocument, configuration.ExtenderAddress]:
     """Return the policy, with the resources that its networks name, and the extender."""
     namespace, name = installed_names.NAMESPACE, configuration.SERVICE
     webhooks = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{installed_names.INSTALLATION}"
@@ -176,7 +176,7 @@ async def _read_extender(client: clients.Client) -> tuple[model.PolicyDocument, 
     address = frameworks.get_mapping(service, "spec").get("clusterIP")
     host = configuration.SERVER_NAME if address in (None, "", "None") else str(address)  # None: a headless Service
     document = await _fill_resources(client, policy.document)
-    return document, configuration.Extender(host, str(next(filter(None, bundles), "")))
+    return document, configuration.ExtenderAddress(host, str(next(filter(None, bundles), "")))
 
 
 async def _fill_resources(client: clients.Client, document: model.PolicyDocument) -> model.PolicyDocument:

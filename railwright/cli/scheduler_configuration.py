@@ -50,7 +50,7 @@ def get_scheduler(pod: views.Pod) -> str:
 # --- what they must have ------------------------------------------------------------------------------------
 
 
-class Extender(NamedTuple):
+class ExtenderAddress(NamedTuple):
     """The extender's address for a scheduler: host of the URL, and CA in base64 ("" for a CA in a file)."""
 
     host: str = SERVER_NAME
@@ -68,7 +68,7 @@ def list_resources(policy: model.PolicyDocument) -> Sequence[str]:
     return [*rails, *(policy.accelerators if is_bare else ()), *claimed]
 
 
-def format_kube_scheduler(resources: Sequence[str], extender: Extender) -> str:
+def format_kube_scheduler(resources: Sequence[str], extender: ExtenderAddress) -> str:
     """Return the file for kube-scheduler's --config."""
     tls = (
         [f"caData: {json.dumps(extender.ca_data)}"]

@@ -128,7 +128,7 @@ class PolicyStore:
     def take(self, result: model.Policy | Rejected) -> None:
         """Put a valid policy in force. For a rejected one the last valid policy stays, and `valid` is False.
 
-        Without one in this process, the last valid policy of an earlier process is used, if the policy exists.
+        Until this process has had a valid policy, that of an earlier process is used, if the policy's ConfigMap exists.
         """
         if isinstance(result, Rejected):
             self.valid, self.errors = False, result.errors

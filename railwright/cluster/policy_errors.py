@@ -93,7 +93,7 @@ def _describe_unknown(path: Path, section: Schema) -> str:
     nearest = _find_nearest(key, known)
     advice = f"did you mean {nearest}?" if nearest else f"remove it, or use one of: {', '.join(known)}"
     if path[2:-1] == ("nccl",):
-        advice += "; env of the fabric sets variables of NCCL that have no key"
+        advice += "; to set an NCCL variable that has no key, use env of the fabric"
     return f"is not a known key; {advice}"
 
 

@@ -52,7 +52,7 @@ def plan_template(
         return outcome
     warnings = lint_injected(outcome.injection, policy)
     if not outcome.is_enforced:
-        warnings = injection.locate_unenforced(warnings)
+        warnings = injection.prefix_if_enforced(warnings)
     return msgspec.structs.replace(
         outcome,
         warnings=outcome.warnings + template_plan.locate(template, warnings),

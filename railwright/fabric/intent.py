@@ -167,9 +167,9 @@ def _parse_range(item: str, index_by_name: Mapping[str, int]) -> tuple[int, int]
 
 
 def find_rails(pod: views.Pod, rail_names: Sequence[str]) -> frozenset[str]:
-    """Return the rails of a pod that was admitted: those of its record, of its annotation, otherwise all.
+    """Return the rails of an admitted pod: those of its record, else of its annotation, else all.
 
-    An invalid annotation counts as absent, because the webhook rejects it.
+    A non-empty record without any of `rail_names`, and an annotation that the webhook would reject, are ignored.
     """
     recorded = read_record(pod).rails
     if recorded is not None and (not recorded or not set(recorded).isdisjoint(rail_names)):

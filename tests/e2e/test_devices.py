@@ -51,7 +51,7 @@ async def test_a_failed_rail_is_named_by_check_until_it_is_back(installed):
     node = installed.site.nodes[NODE]
     node.offer(fail(RESOURCE))
     problem = await waiting.wait(lambda: find_problem(installed), describe="check to name the rail")
-    assert f"{NODE}: {RESOURCE} 0 of 16" in problem
+    assert f"{NODE}: 0 of 16 {RESOURCE} allocatable" in problem
     node.offer(hardware.list_resources())
 
     async def is_back() -> bool:

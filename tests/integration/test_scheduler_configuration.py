@@ -27,7 +27,7 @@ async def served(plane, namespace):
 async def test_a_scheduler_without_the_clusters_dns_calls_the_extender(plane, served, nodes, namespace):
     """As in kubeadm's static pod: with the IP address of the Service, and the CA in the file itself."""
     authority = base64.b64encode(plane.certificates.authority.certificate_pem).decode()
-    extender = scheduler_configuration.Extender("127.0.0.1", authority)
+    extender = scheduler_configuration.ExtenderAddress("127.0.0.1", authority)
     written = yaml.safe_load(scheduler_configuration.format_kube_scheduler(gangs.RAILS, extender))
     (entry,) = written["extenders"]
     entry["urlPrefix"] = entry["urlPrefix"].replace(":8713", f":{served.extender.port}")

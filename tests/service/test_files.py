@@ -109,7 +109,7 @@ async def test_a_bad_policy_keeps_the_last_valid_one(tmp_path, caplog):
 
 @pytest.mark.usefixtures("often")
 @pytest.mark.parametrize("loss", ["deleted", "binary", "folder"])
-async def test_an_unreadable_policy_file_keeps_the_last_valid_one(tmp_path, loss, caplog):
+async def test_the_last_valid_policy_stays_while_its_file_is_unreadable(tmp_path, loss, caplog):
     async with watching(tmp_path) as (path, store, _):
         if loss == "binary":
             replace_by_rename(path, b"\xff\xfe")

@@ -352,7 +352,7 @@ BREAKS = {
     "no pool": (edit_policy("    - {name: rail0, resource: nvidia.com/mlx5_0}\n", "    - {name: rail0}\n"),
                 "rail-offered", "warn", "no device is requested for rail0"),
     "dead": (put("nodes", "gpu-1", "0", "status", "allocatable", "nvidia.com/mlx5_1"), "rail-dead", "warn",
-             "gpu-1: nvidia.com/mlx5_1 0 of 1"),
+             "gpu-1: 0 of 1 nvidia.com/mlx5_1 allocatable"),
     "a broken rail of nobody": (
         put("nodes", "gpu-1", {names.BROKEN_RAILS: "rail0,mlx5_9"}, "metadata", "annotations"),
         "rail-dead", "warn", "gpu-1: railwright.io/broken-rails has mlx5_9, which is no rail"),
@@ -379,7 +379,7 @@ BREAKS = {
     "a tainted device": (
         change_claims(lambda t: t.update({"device-slices": [
             s for n in range(3) for s in devices.build_slices(f"gpu-{n}", taints={"pci-0000-10-1b-0": "NoSchedule"})
-        ]})), "rail-dead", "warn", "gpu-0: claims.railwright.io/claimed.rail0 0 of 1"),
+        ]})), "rail-dead", "warn", "gpu-0: 0 of 1 claims.railwright.io/claimed.rail0 allocatable"),
     "too few devices of a rail": (change_claims(edit_policy("gpusPerNode: 8", "gpusPerNode: 8\n    devicesPerRail: 2")),
                                   "claim-devices", "warn", "gpu-0: rail0 has 1 of 2 devices"),
     "no pairs": (change_claims(set_roots("pci0008:00")), "claim-devices", "fail",

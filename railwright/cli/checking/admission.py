@@ -55,8 +55,8 @@ def check_webhook_entries(snapshot: Snapshot) -> Assessment:
     - A mutating entry that does not exclude `kube-system` and the webhook's own namespace blocks the webhook's pods or
       those of the network plugin while the webhook is down.
     - Without `reinvocationPolicy: IfNeeded`, railwright misses later changes by other webhooks.
-    - `failurePolicy: Ignore` lets opted-in pods run over TCP unnoticed while the webhook is down. `Fail` where
-      `Ignore` is expected also blocks objects that did not opt in then.
+    - `failurePolicy: Ignore` lets opted-in pods run over TCP unnoticed while the webhook is down. With `Fail`
+      where `Ignore` is expected, it then also blocks objects that did not opt in.
     - Each time a pod is created, the API server waits up to `timeoutSeconds` for a webhook that hangs.
 
     Warns about a copy that is still there beside the webhooks: the next `disable` would keep the older objects in it.

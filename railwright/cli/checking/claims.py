@@ -1,6 +1,6 @@
 """Rows about fabrics with rails in claims: DeviceClasses, devices and pairs of each node.
 
-They run once for each such fabric; the subject of the assessment is the fabric.
+Each runs once for each such fabric and names it in its result.
 """
 
 from collections import Counter
@@ -43,7 +43,7 @@ def _list_claimed_fabrics(snapshot: Snapshot) -> Mapping[str, claim_templates.Cl
     each=_list_claimed_fabrics,
 )
 def check_claim_devices(snapshot: Snapshot, claims: claim_templates.ClaimedFabric) -> Assessment:
-    """Each node with slices has the devices of each rail, which can be paired with GPUs.
+    """Each node with slices has the devices of each rail, and they can be paired with GPUs.
 
     For fabrics with `claims`. The DeviceClasses that the policy names exist (Kubernetes serves resource.k8s.io/v1 from
     1.34), and each node with slices has `devicesPerRail` devices of each rail. The detail names the node, the rail, and

@@ -1,6 +1,6 @@
-"""Rows about the rails of each fabric on the nodes: networks, device pools, node shapes, domains.
+"""Rows about networks, device pools, node shapes and domains.
 
-Rows about rails run once for each fabric; the subject of the assessment is the fabric.
+Each runs once for each fabric and names it in its result, except the row about node shapes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -71,7 +71,7 @@ def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     if "networks" in snapshot.unknown:
         return fail(
             "the API server has no kind NetworkAttachmentDefinition, but rails of the policy have `network`",
-            f"install Multus (multus-cni) and its kind, or remove `network` from the rails: {rows.EDIT_POLICY}",
+            f"install Multus (multus-cni) with its CRD, or remove `network` from the rails: {rows.EDIT_POLICY}",
         )
     absent = named - {network.metadata.key for network in networks}
     # NETWORK_MISSING has room for one short name, because the length of admission's warnings is limited
@@ -105,10 +105,10 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     At least one node offers each rail's device pool; the detail has the number of nodes. Without any, pods stay
     Pending. Admission only warns about this, because an autoscaler may add such nodes.
 
-    Warns about nodes with accelerators that lack the device pool of a rail. Nodes with rails of another fabric only are
-    left out. Pods go there last. Also warns if no node has accelerators or exactly `gpusPerNode` of them, and about
-    rails without a device pool, unless `/dev/infiniband` is mounted, the containers are privileged, or the transport
-    needs no pool.
+    Warns about nodes that have accelerators and lack the device pool of a rail: pods go there last. Nodes that have
+    rails of another fabric only are left out. Also warns if no node has accelerators or exactly `gpusPerNode` of them,
+    and about rails without a device pool, unless `/dev/infiniband` is mounted, the containers are privileged, or the
+    transport needs no pool.
     """
     require(not fabric.claims, "the rails come as claims: see claim-devices")
     nodes, found = snapshot.cluster.nodes.values(), _find_shortcomings(snapshot, fabric)
@@ -160,7 +160,7 @@ def check_rail_dead(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     ignored, so that pods still get the rail that was meant.
     """
     dead = [
-        f"{node.name}: {name} 0 of {capacity // resources.UNIT}"
+        f"{node.name}: 0 of {capacity // resources.UNIT} {name} allocatable"
         for node in snapshot.cluster.nodes.values()
         for name in _list_pools(fabric)
         if (capacity := node.capacity.get(name)) and not node.allocatable.get(name)

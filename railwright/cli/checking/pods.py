@@ -126,8 +126,9 @@ _CREATE_AGAIN = "delete the pods so that their controller creates them again: ku
 
 
 @row(
-    "these pods were created while the webhook was not called or the policy was in mode warn, or labelled later, and "
-    f"use TCP; set the label in the pod template of their workload if the template lacks it, and {_CREATE_AGAIN}"
+    "these pods use TCP: they were labelled after their creation, or were created while the webhook was not called or "
+    "the policy was in mode warn; set the label in the pod template of their workload if the template lacks it, and "
+    f"{_CREATE_AGAIN}"
 )
 def check_uninjected(snapshot: Snapshot) -> Assessment:
     """Every opted-in pod has its network.

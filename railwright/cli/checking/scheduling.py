@@ -121,16 +121,17 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
 
     Each scheduler counts devices by its own watch. Two that choose one node at the same moment both bind their pod, and
     kubelet rejects the later one (`UnexpectedAdmissionError`). Warns about pods on nodes of the fabric that request
-    accelerators and name another scheduler than the one that asks the extender. That one is `placement.schedulerName`
-    of the fabric, or Volcano or the chart's scheduler if it asks, or else the one of most injected pods there. Skipped
-    for a kube-scheduler, whose configuration is a file on the control plane nodes: whether it asks is not known.
+    accelerators and name another scheduler than the one that asks the extender. That scheduler is
+    `placement.schedulerName` of the fabric; without it, Volcano or the chart's scheduler if it asks; otherwise the
+    scheduler of most injected pods there. Skipped for a kube-scheduler, whose configuration is a file on the control
+    plane nodes: whether it asks is not known.
 
     Also warns if injected pods were placed while no scheduler asked, by `railwright_requests_total` of the extender's
     pods: the scheduler is not configured, does not reach the extender, or rejects its certificate. Pods that were
     placed within a minute after the extender's pods were replaced do not count, because the former ones may have
-    answered. The metric is read through the API server's proxy, which needs the permission to get `pods/proxy` in
-    railwright's namespace, which `edit` has. Without it, or where a NetworkPolicy closes the port of the metrics,
-    nothing is said about requests.
+    answered. The metric is read through the API server's proxy, by the permission to get `pods/proxy` in railwright's
+    namespace, which the role `edit` has. Without that permission, or where a NetworkPolicy closes the port of the
+    metrics, nothing is said about requests.
     """
     installation.get_deployment(snapshot, EXTENDER)
     pool = {node.name for node in nodes.list_nodes(snapshot, fabric)}

@@ -70,7 +70,7 @@ def _refuse_obstacles(request: requests.TopologyRequest) -> None:
     elif len(sizes) > 2 or (len(sizes) == 2 and min(sizes) != 1):
         counts = f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
         cause = (
-            "Kueue accepts a topology request for ranks in one template, or in two of which one has a single pod; this "
+            "Kueue accepts a topology request only for ranks in one template, or in two if one has a single pod; this "
             f"job's {len(sizes)} templates of ranks have {counts} pods"
         )
     else:

@@ -28,7 +28,7 @@ def count(container: views.Container, accelerators: Collection[str], units: Mapp
 
 
 def count_in_containers(pod: views.Pod, accelerators: Collection[str], units: Mapping[str, int] = _ONE) -> list[int]:
-    """Return the number of accelerators of each app container: requested ones, otherwise those of its claims."""
+    """Return the number of accelerators of each app container: the requested ones, else those of its claims."""
     requested = [count(container, accelerators, units) for container in pod.spec.containers]
     if not pod.spec.resource_claims:
         return requested

@@ -190,7 +190,7 @@ def is_opted_out(pod: views.Pod, resource: str) -> bool:
 
 
 def is_share_default(pod: views.Pod, fabric: policies.Fabric) -> bool:
-    """True if the namespace opts the pod in, and neither states a number of rails, so that it may get a share."""
+    """True if the namespace opts the pod in, and neither the pod nor the policy states a number of rails."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     return fabric.rails_per_pod is None and names.FABRIC not in labels and names.RAILS not in annotations
 
@@ -204,7 +204,7 @@ def _count_gpus_of_node(
 ) -> int:
     """Return the GPUs of a node if the pod gets rails in proportion to them, otherwise 0.
 
-    By default it does if its namespace opts it in, and a pod with all rails would take all devices of a node.
+    By default it does if its namespace opts it in and a pod with all rails would take all devices of a node.
     Only nodes with the resources of all rails count, and only accelerators that the pod requests.
     """
     if fabric.rails_per_pod is not None:

@@ -79,7 +79,7 @@ class _Pools(msgspec.Struct, frozen=True):
 
 
 def _find_pools(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> _Pools:
-    """Return the pools of the rails, of the pod's networks, and of its own default network."""
+    """Return the pools of the rails, of the pod's networks, and of the default network that the pod names."""
     default: Sequence[Selection] = ()
     if (value := pod.metadata.annotations.get(names.DEFAULT_NETWORK)) and not pod.spec.host_network:
         with contextlib.suppress(network_selection.InvalidNetworksError):  # Multus reports the user's error
@@ -114,7 +114,7 @@ def _warn_of_short_resources(
     else:
         yield reasons.Reason(
             AdmissionCode.NETWORK_DEVICES_NOT_REQUESTED,
-            f"annotation {names.NETWORKS}: its networks use {short}, and the pod requests too few, so it cannot start",
+            f"annotation {names.NETWORKS}: its networks use {short}, and the pod, which requests too few, cannot start",
             fix="request them, or remove the networks from this pod",
         )
 
@@ -165,18 +165,18 @@ def _check_one_target(pod: drafts.AppliedPod, ctx: context.InjectionContext, res
     anywhere.
     """
     container_names = ", ".join(pod.spec.containers[index].name for index in ctx.targets)
-    selected = f"{len(ctx.targets)} containers are selected ({container_names})"
     if any(rail.resource == resource for rail in ctx.rails):
         raise reasons.RefusedError(
             "annotation",
-            f"the pod's networks use one request of {resource}, and {selected}; name one in annotation "
-            f"{names.CONTAINERS}",
+            f"one container must request {resource} for the pod's networks, and {len(ctx.targets)} containers are "
+            f"selected ({container_names}); name one in annotation {names.CONTAINERS}",
         )
     if missing > 0:
         raise reasons.RefusedError(
             "annotation",
-            f"annotation {names.NETWORKS}: a network uses {resource}, which no container requests in full, and "
-            f"{selected}; request {missing} of it in the container that uses the network",
+            f"annotation {names.NETWORKS}: a network uses {resource}, of which {missing} are not requested, and "
+            f"railwright cannot choose among {len(ctx.targets)} containers ({container_names}); add {missing} to the "
+            "request of the one that uses the network",
         )
 
 
@@ -200,7 +200,7 @@ def _warn_not_allocatable(
             for network in pools.attached
             if pools.by_network.get(network) in missing_of_networks
         ]
-        remedy = f"correct annotation {names.NETWORKS}, or ask the operator for its device plugin"
+        remedy = f"correct annotation {names.NETWORKS}, or ask the operator for the network's device plugin"
         yield _explain_not_offered(missing_of_networks, users, remedy)
 
 

@@ -40,7 +40,7 @@ def awaits_namespace(pod: views.Pod, cluster: facts.ClusterFacts, resources: Col
 def find_label(
     pod: views.Pod, namespace_labels: Mapping[str, str] | None, resources: Collection[str] | None = None
 ) -> str | None:
-    """Return the fabric label that opts a pod in: its own, otherwise its namespace's, or None.
+    """Return the fabric label that opts a pod in: its own, else its namespace's, else None.
 
     `resources` are the policy's accelerators. Without a policy (None) any extended resource may be an accelerator.
     """
@@ -63,8 +63,8 @@ def _reject_label(
     if names.FABRIC not in pod.metadata.labels:
         source = f"{source} of namespace {namespace}"
     if label and not name:
-        problem = f"the policy has no defaultFabric; name a fabric: {', '.join(document.fabrics)}"
-        return reason.RefusedError(UNKNOWN_FABRIC, f"{source}: {problem}")
+        problem = f"{text.quote(label)} needs the policy's defaultFabric, which is not set"
+        return reason.RefusedError(UNKNOWN_FABRIC, f"{source}: {problem}; name a fabric: {', '.join(document.fabrics)}")
     problem = f"{text.quote(name)} is not a fabric of the policy" if name else "is empty"
     default = [names.FABRIC_DEFAULT] if document.default_fabric else []
     allowed = ", ".join([*document.fabrics, *default, names.FABRIC_NONE])
@@ -81,7 +81,7 @@ def _check_namespace(name: str, fabric: policies.Fabric, cluster: facts.ClusterF
             return
         raise reason.RefusedError(
             "namespace-unknown",
-            f"fabric {name} is limited to certain namespaces and the labels of namespace {cluster.namespace} "
+            f"fabric {name} is limited to certain namespaces, and the labels of namespace {cluster.namespace} "
             "are not known yet; try again",
         )
     if not fabric.allows_namespace({_NAME_LABEL: cluster.namespace, **(cluster.namespace_labels or {})}):

@@ -88,10 +88,10 @@ class Row(NamedTuple):
 
 
 def explain_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    """Record why a pod has no rails, and warn its author by an Event on the pod's owner, unless it needs none.
+    """Record why a pod has no rails, and warn its author by an Event on the pod's owner, unless it needs no rails.
 
-    A launcher needs none, nor does a template whose workload has the accelerators in other templates. A container that
-    requests a device unknown to the policy is probably a rank, so the warning names it.
+    A launcher needs no rails, nor does a template whose workload has the accelerators in other templates. A container
+    that requests a device unknown to the policy is probably a rank, so the warning names it.
     """
     if ctx.role.has_rails:
         rails, all_rails = len(ctx.rails), len(ctx.fabric.rails)
@@ -230,7 +230,7 @@ def describe_unenforced(outcome: Injection | Refusal) -> tuple[reason.Reason, ..
     for prefix, noun in _COUNTED_PREFIXES.items():
         if count := sum(entry.startswith(prefix) for entry in entries):
             parts.append(text.format_count(count, noun))
-    warnings = locate_unenforced(outcome.warnings)
+    warnings = prefix_if_enforced(outcome.warnings)
     if not parts:
         return warnings
     would_add = f"with `mode: enforce` fabric {outcome.fabric} would add {', '.join(parts)}"
@@ -238,7 +238,7 @@ def describe_unenforced(outcome: Injection | Refusal) -> tuple[reason.Reason, ..
     return (reason.Reason(AdmissionCode.WOULD_INJECT, message), *warnings)
 
 
-def locate_unenforced(warnings: Sequence[reason.Reason]) -> tuple[reason.Reason, ...]:
+def prefix_if_enforced(warnings: Sequence[reason.Reason]) -> tuple[reason.Reason, ...]:
     """Return the warnings with `if enforced` before their messages."""
     return tuple([warning.locate("if enforced") for warning in warnings])
 

@@ -136,9 +136,9 @@ def _check_privileged_allowed(ctx: context.InjectionContext, level: str | None) 
     if ctx.needs_privilege:
         raise reasons.RefusedError(
             "security",
-            f"{facts.format_problem(ctx.known, level, 'privileged')}, and it is the only way to the devices of "
-            f"fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a device-plugin resource in the "
-            "policy",
+            f"{facts.format_problem(ctx.known, level, 'privileged')}, and privileged mode is the only way to the "
+            f"devices of fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a device-plugin "
+            "resource in the policy",
         )
     return facts.explain_level(ctx.known, level, "privileged")
 
@@ -157,7 +157,7 @@ def _set_privileged(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.In
                 raise reasons.RefusedError(
                     "security",
                     f"container {container.name}: securityContext.{key} is false, and fabric {ctx.fabric_name} needs "
-                    "a privileged container; remove it or use another fabric",
+                    f"a privileged container; remove {key} or use another fabric",
                 )
         draft.edit_container(index).set_privileged("security.privileged")
 

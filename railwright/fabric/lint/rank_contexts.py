@@ -92,7 +92,7 @@ def build(pod: views.Pod, index: int, job: JobContext) -> rule_types.RankContext
     return rule_types.RankContext(
         title=f"{job.title} container {container.name}".strip(),
         settings=_list_settings(pod, container, command, job),
-        fabric_context=build_for_pod(pod, job.networks, job.use),
+        fabric_context=build_fabric_context_with_networks(pod, job.networks, job.use),
         accelerators=sum([-(-amounts.get(name, 0) // units.get(name, 1)) for name in accelerators]),
         devices={name: amount for name, amount in amounts.items() if name not in accelerators},
         capabilities=None if awaits_injection(pod, job.use) else frozenset(added),
@@ -271,7 +271,7 @@ def use_all_rails(document: policies.PolicyDocument, fabric: policies.Fabric | N
     return FabricUse(document, fabric, rails, frozenset([rail.resource for rail in rails if rail.resource]))
 
 
-def build_for_pod(pod: views.Pod, attached: Networks, use: FabricUse) -> rule_types.FabricContext:
+def build_fabric_context_with_networks(pod: views.Pod, attached: Networks, use: FabricUse) -> rule_types.FabricContext:
     """Build the context of a pod with the networks that its annotation selects."""
     context = build_fabric_context(use, pod)
     if pod.spec.host_network or attached is None or awaits_injection(pod, use):

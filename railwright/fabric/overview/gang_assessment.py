@@ -167,7 +167,7 @@ class Assessor:
 
     def assess(self, gang: GangMembers) -> overview_types.Assessment:
         """Return the assessment of a gang."""
-        chosen = self._choose_member([member for member in gang.members if not member.node] or gang.members)
+        chosen = self._choose_representative([member for member in gang.members if not member.node] or gang.members)
         request = self.build_request(chosen) if chosen is not None else None
         if request is None:
             assessment = overview_types.Assessment(
@@ -218,7 +218,7 @@ class Assessor:
             **msgspec.structs.asdict(assessment),
         )
 
-    def _choose_member(self, members: Iterable[Member]) -> object_info.PodInfo | None:
+    def _choose_representative(self, members: Iterable[Member]) -> object_info.PodInfo | None:
         """Return the member whose requests and fabric represent the others: the largest of those that have rails."""
         policy = self._policy()
         accelerators = policy.document.accelerators if policy else ()

@@ -111,7 +111,9 @@ async def test_wrong_nccl_variables_in_a_pod_are_reported_by_lint_and_preflight(
     manifest = tmp_path / "pod.json"
     manifest.write_text(json.dumps(pod))
     findings = await installed.run("lint", str(manifest))
-    assert "N15 NCCL_IB_HCA=mlx5_bond: selects none of mlx5_0, mlx5_1, mlx5_2, mlx5_3" in findings, findings
+    assert "N15 NCCL_IB_HCA=mlx5_bond: selects none of the rails' devices mlx5_0, mlx5_1, mlx5_2, mlx5_3" in findings, (
+        findings
+    )
     assert "N21 NCCL_IB_GID_INDEX=0" in findings, findings
     rank, message = await run_on(real_site, create, pod)
     assert "NCCL_IB_HCA: mlx5_bond selects no device" in message, message

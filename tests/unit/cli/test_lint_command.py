@@ -149,7 +149,7 @@ def test_with_a_policy_the_injected_pod_is_linted(lint):
     _, out, err = lint("--policy", str(POLICY), "-o", "json", d_dot_yaml=labelled)
     by_code = {finding["code"]: finding for finding in json.loads(out)}
     assert err == ""
-    assert "selects none of mlx5_0, mlx5_1, mlx5_2, mlx5_3" in by_code["N15"]["message"]
+    assert "selects none of the rails' devices mlx5_0, mlx5_1, mlx5_2, mlx5_3" in by_code["N15"]["message"]
     assert by_code["N15"]["line"] == 21
     assert "N18" not in by_code  # injection sets it
 

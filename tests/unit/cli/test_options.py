@@ -110,11 +110,14 @@ def test_files_folders_and_f_are_one_list_in_order_without_repetition(folder):
     assert options.find_files(parse("-f", "-")) == ["-"]
 
 
-def test_an_empty_folder_and_standard_input_twice_are_errors(folder):
+def test_a_folder_without_files_is_an_error(folder):
     with pytest.raises(output.UnreadableError, match=r"contains no file named .*, \*\.json; -R searches"):
         options.find_files(parse(f"{folder}/empty"))
     with pytest.raises(output.UnreadableError, match=r"contains no file named .*, \*\.json$"):
         options.find_files(parse(f"{folder}/empty", "-R"))
+
+
+def test_standard_input_twice_is_an_error():
     with pytest.raises(output.UnreadableError, match="standard input"):
         options.find_files(parse("-", "-f", "-"))
 

@@ -44,7 +44,7 @@ async def test_a_limited_number_of_labelled_pods_is_read(limit, is_complete, mon
 
 
 def test_a_view_has_the_identity_of_its_object():
-    """The first list is decoded by its view, and later ones are compared with its result."""
+    """Views decode the first list, decode_identified decodes later ones, and the identities of both are compared."""
     raw = b'{"metadata":{"namespace":"n","name":"a","uid":"u","resourceVersion":"7"}}'
     identity = watch_wire.decode_identified(raw).metadata
     for kind in (kind for kind in vars(resources).values() if isinstance(kind, resources.Kind)):

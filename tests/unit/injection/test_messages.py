@@ -88,7 +88,9 @@ REFUSALS = {
         (ANNOTATION + "segment", "'0'", "from 1 to 999999", "correct or remove it"), annotate("segment", "0")
     ),
     "no default": Case(
-        ("label railwright.io/fabric", "no defaultFabric", "name a fabric: f"), label_pod("default"), NO_DEFAULT
+        ("label railwright.io/fabric", "'default' needs the policy's defaultFabric", "name a fabric: f"),
+        label_pod("default"),
+        NO_DEFAULT,
     ),
     "unknown fabric without a default": Case(
         ("label railwright.io/fabric", "'rocee'", "allowed are f, none"), label_pod("rocee"), NO_DEFAULT
@@ -127,7 +129,7 @@ REFUSALS = {
         **POOL,
     ),
     "a pool of the user's network for two": Case(
-        ("x.y/vf", "no container requests in full", "2 containers", "request 1 of it in the container that uses"),
+        ("x.y/vf", "of which 1 are not requested", "2 containers", "add 1 to the request of the one that uses"),
         lambda name: pod(gpus(8, name), gpus(8, "other"), annotations={NETWORKS: "own"}),
         networks={("prod", "lan2"): None, ("prod", "lan3"): None, ("prod", "own"): "x.y/vf"},
     ),
@@ -182,7 +184,7 @@ REFUSALS = {
         **enforce_level("restricted"),
     ),
     "its own word against privilege": Case(
-        ("securityContext.allowPrivilegeEscalation is false", "fabric f", "remove it or use another fabric"),
+        ("securityContext.allowPrivilegeEscalation is false", "fabric f", "remove allowPrivilegeEscalation or use"),
         lambda name: pod(gpus(8, name, securityContext={"allowPrivilegeEscalation": False})),
         fabric("    security: {privileged: true}\n"),
     ),
@@ -250,7 +252,7 @@ WARNINGS = {
         (
             "no node offers x.y/vf",
             "which network prod/",
-            f"correct annotation {NETWORKS}, or ask the operator for its device",
+            f"correct annotation {NETWORKS}, or ask the operator for the network's device",
         ),
         lambda name: pod(gpus(8, name), annotations={NETWORKS: LONGEST}),
         networks={("prod", "lan2"): None, ("prod", "lan3"): None, ("prod", LONGEST): "x.y/vf"},

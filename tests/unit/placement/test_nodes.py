@@ -210,7 +210,7 @@ def test_each_state_of_nodes_is_evaluated_once_for_a_kind_of_pods(monkeypatch):
 
 
 def test_a_report_of_one_node_does_not_count_for_equal_nodes():
-    """Reports of NUMA nodes come one by one, as when their exporter is rolled out."""
+    """Nodes report their NUMA nodes one after another, as when the exporter is rolled out."""
     cluster = build_cluster([build_node("a", "l0"), build_node("b", "l0")])
     used = engine.PlacementEngine(cluster)
     used.score(build_request(build_pod("first", gpus=8), ["a", "b"]))  # both nodes are in one state

@@ -124,6 +124,7 @@ def test_a_variable_of_nccl_as_a_key_is_an_error_that_names_env():
     )
     assert isinstance(result, policies.Rejected)
     assert all(
-        str(error).endswith("; env of the fabric sets variables of NCCL that have no key") for error in result.errors
+        str(error).endswith("; to set an NCCL variable that has no key, use env of the fabric")
+        for error in result.errors
     )
     assert len(result.errors) == 2

@@ -203,8 +203,8 @@ def check_presence(setting: Setting, ranks: RankContext) -> Iterator[str]:
     for devices in sets:
         if not any(map(name_list.selects, devices)):
             yield (
-                f"selects none of {', '.join(devices)}, the devices of the rails: {_LISTS[setting.name].effect}; name "
-                "those"
+                f"selects none of the rails' devices {', '.join(devices)}: {_LISTS[setting.name].effect}; change it so "
+                "that it selects them too"
             )
             return
     absent = [

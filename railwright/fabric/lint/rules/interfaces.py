@@ -27,7 +27,8 @@ def check_absent(setting: Setting, ranks: RankContext) -> Iterator[str]:
 
     If NCCL_SOCKET_IFNAME matches nothing, NCCL fails at start with 'Bootstrap : no socket interface found'. So do
     NVSHMEM's bootstrap, which reads its variable in the same way, and Gloo and TensorPipe, which look for exactly these
-    names. A pod has eth0 and the interfaces of its secondary networks; only on the host's network has it the node's.
+    names. A pod has eth0 and the interfaces of its secondary networks. Only a pod on the host's network has those of
+    the node.
 
     Source: NVIDIA/nccl src/misc/socket.cc, observed on 2.30.7; NVIDIA/nvshmem src/modules/bootstrap/uid; PyTorch
     torch/csrc/distributed/c10d/ProcessGroupGloo.cpp.

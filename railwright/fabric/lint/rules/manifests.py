@@ -37,8 +37,9 @@ def describe_rejected(message: str) -> str:
 def describe_warned(warning: reason.Reason) -> str:
     """Admission warns about the pod.
 
-    railwright would create the pod with a warning that its author can act on, such as that `hostNetwork` leaves out the
-    networks. The message begins with the code of the warning. Warnings that come from lint have their own rules.
+    railwright would admit the pod with a warning that the pod's author can act on, for example that it adds no networks
+    because of `hostNetwork`. The message begins with the code of the warning. Warnings that come from lint have their
+    own rules.
 
     Source: docs/interface.md 3.7.
     """

@@ -51,7 +51,7 @@ def check_network(setting: Setting, ranks: RankContext) -> Iterator[str]:
         named = ranks.get_value(_NET)
         by_plugin = ranks.is_on_efa or (named is not None and named.casefold() not in _BUILT_IN)
         if setting.number and ranks.is_rdma_requested and not by_plugin:
-            yield f"turns RDMA off, and the ranks request {resources}; remove the variable, or the request"
+            yield f"turns RDMA off, although the ranks request {resources}; remove the variable, or the request"
         return
     if not setting.value:
         return
@@ -73,7 +73,7 @@ def _find_misfit(network: str, ranks: RankContext) -> Iterator[str]:
     plugin = fabric.nccl.plugin if fabric is not None else None
     if transport is None and network == "socket" and ranks.is_rdma_requested:
         resources = ", ".join(sorted(ranks.rdma_devices))
-        yield f"keeps NCCL on TCP, and the ranks request {resources}; write IB, or remove it"
+        yield f"keeps NCCL on TCP, although the ranks request {resources}; write IB, or remove it"
     elif (
         transport is not None
         and network != (plugin or "").casefold()

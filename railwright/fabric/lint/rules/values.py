@@ -16,7 +16,11 @@ _CHECKED_BY_OTHER_RULES = frozenset(
 
 
 def _is_checked(name: str, *, numbers: bool) -> bool:
-    """True if NCCL reads a number from the variable (`numbers`), or a word that has no rule of its own."""
+    """True if a rule of this module checks the variable's value.
+
+    With `numbers`, NCCL must read a number from the variable. Otherwise it must read a word, and no other rule may
+    check the variable.
+    """
     row = catalogue.find(name)
     is_read = row is not None and row.status in _READ and row.is_numeric == numbers
     return is_read and (numbers or name not in _CHECKED_BY_OTHER_RULES)
