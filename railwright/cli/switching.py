@@ -117,7 +117,7 @@ class Switch:
 
     def _describe_missing_webhooks(self) -> str:
         return (
-            f"{self.copy} has no {_WEBHOOKS} {self._name}, which had been deleted before `railwright disable`; the "
+            f"{self.copy} has no {_WEBHOOKS} {self._name}, because it was deleted before `railwright disable`; the "
             f"bindings alone would reject every labelled pod. Create it by {_INSTALL}; `railwright certs rotate` gives "
             "it the CA at once;"
         )

@@ -86,7 +86,7 @@ async def test_bindings_are_not_restored_without_the_webhooks(cluster, run):
     cluster.changes.clear()
     code, _, err = await run("enable")
     assert (code, cluster.changes) == (2, [])
-    assert "has no MutatingWebhookConfiguration railwright, which had been deleted before `railwright disable`" in err
+    assert "has no MutatingWebhookConfiguration railwright, because it was deleted before `railwright disable`" in err
     assert COPY in cluster.stored
     cluster.stored[WEBHOOK] = webhook
     assert (await run("enable"))[0] == 0

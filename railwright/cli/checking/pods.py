@@ -291,7 +291,7 @@ def _has_finished(workload: Any) -> bool:
 def check_workload_keys(snapshot: Snapshot) -> Assessment:
     """Labels and annotations of railwright have an effect where they are, and name fabrics of the policy.
 
-    Examples of what has none: the label on a CronJob, which passes none to its pods; on a Job or JobSet that existed
+    Examples without effect: the label on a CronJob, which passes no label to its pods; on a Job or JobSet that existed
     before the label, or that was created while the webhook was not called; an annotation instead of a label; a misspelt
     key; a pod's key on a workload or on a namespace. Workloads of all kinds that railwright knows are read, but not
     those that a controller owns or that have ended.

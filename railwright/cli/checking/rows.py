@@ -151,7 +151,7 @@ DISABLED = (
 )
 _WITHOUT_WEBHOOKS = (
     f"railwright is disabled (`railwright disable`): ConfigMap {installed_names.DISABLED} has no "
-    "MutatingWebhookConfiguration, because it had been deleted before; labelled pods are created without their network"
+    "MutatingWebhookConfiguration, because it was deleted before; labelled pods are created without their network"
 )
 APPLY_WEBHOOKS = "apply the webhook configurations again: {apply}; then, for the caBundle: railwright certs rotate"
 COPY_LEFT = (

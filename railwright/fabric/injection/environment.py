@@ -153,8 +153,8 @@ def _warn_of_env_from(draft: drafts.Draft, container: views.Container, undeliver
     if missing := [one.name for one in undelivered if one.name not in container.env_by_name]:
         left_out = reasons.Reason(
             AdmissionCode.VARIABLES_LEFT_TO_ENV_FROM,
-            f"container {container.name} has envFrom, so railwright does not set {text.join_fitting(missing)} in "
-            "env, which would override it",
+            f"container {container.name} has envFrom, which entries of env override, so railwright does not set "
+            f"{text.join_fitting(missing)} in env",
             fix="write what the job needs in env, or in the source of envFrom",
         )
         draft.warn(left_out)

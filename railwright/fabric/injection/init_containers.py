@@ -62,9 +62,9 @@ def add_preflight(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
 
 
 def warn_of_readers(pod: views.Pod) -> Iterator[reason.Reason]:
-    """Yield a warning about each init container before the preflight that reads its files: it waits forever.
+    """Yield a warning about each init container that reads the preflight's files and precedes it, and so waits forever.
 
-    Another webhook has added it. Admission moves the preflight before it, unless that webhook is called again.
+    Another webhook has added it. Admission moves the preflight to the front, unless that webhook is called again.
     """
     init_containers = pod.spec.init_containers or ()
     if any(map(_is_ours, init_containers)):
@@ -74,8 +74,8 @@ def warn_of_readers(pod: views.Pod) -> Iterator[reason.Reason]:
             if mounts.RAILS in [*volumes, *[mount.name for mount in init.volume_mounts]]:
                 yield reason.Reason(
                     AdmissionCode.PREFLIGHT_NOT_FIRST,
-                    f"init container {init.name} of another webhook stands before {names.PREFLIGHT_CONTAINER} and "
-                    f"reads its volume {mounts.RAILS}, so it would wait for ever",
+                    f"init container {init.name} of another webhook would wait forever for the files in volume "
+                    f"{mounts.RAILS}: it precedes {names.PREFLIGHT_CONTAINER}, which writes them",
                     fix="let that webhook add it at the end of initContainers, and set reinvocationPolicy: IfNeeded",
                 )
 

@@ -125,13 +125,13 @@ def describe_uncopied(workload: templates.Workload) -> str:
     problem = f"label {names.FABRIC} {workload.label!r} of the {kind.name} does not reach its pods: "
     if kind.is_frozen:
         return (
-            f"{problem}the label was set after the {kind.name} was created, or railwright was not called or the policy "
-            f"in mode warn then; the template cannot change, so delete the {kind.name}, and create it "
+            f"{problem}the label was set after the {kind.name} was created, or railwright was not called then, or the "
+            f"policy was in mode warn; the template cannot change, so delete the {kind.name}, and create it "
             "again with the label"
         )
     return (
-        f"{problem}railwright was not called or the policy in mode warn when the label was set, and has not copied it "
-        f"to the template; set the label in {lacking[0].title}.metadata.labels"
+        f"{problem}the template lacks the label, because railwright was not called or the policy was in mode warn when "
+        f"the label was set; set it in {lacking[0].title}.metadata.labels"
     )
 
 

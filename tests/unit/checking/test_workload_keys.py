@@ -32,14 +32,14 @@ NEAR_MISSES = {
     "a Job": (
         "jobs.v1.batch", installations.build_workload("Job", "x", {}, **OPTED_IN),
         ("Job train/x: label railwright.io/fabric 'roce' of the Job does not reach its pods: the label was set after "
-        "the Job was created, or railwright was not called or the policy in mode warn then; the template cannot "
-        "change, so delete the Job, and create it again with the label"),
+        "the Job was created, or railwright was not called then, or the policy was in mode warn; the template "
+        "cannot change, so delete the Job, and create it again with the label"),
     ),
     "a Deployment": (
         "deployments.v1.apps", installations.build_workload("Deployment", "x", {}, **OPTED_IN),
-        ("Deployment train/x: label railwright.io/fabric 'roce' of the Deployment does not reach its pods: railwright "
-        "was not called or the policy in mode warn when the label was set, and has not copied it to the template; "
-        "set the label in spec.template.metadata.labels"),
+        ("Deployment train/x: label railwright.io/fabric 'roce' of the Deployment does not reach its pods: the "
+        "template lacks the label, because railwright was not called or the policy was in mode warn when the label was "
+        "set; set it in spec.template.metadata.labels"),
     ),
     "annotations": (
         "deployments.v1.apps",

@@ -49,7 +49,10 @@ def test_a_container_with_envfrom_gets_the_file_and_no_env_entries():
         {"path": "nccl.conf", "fieldRef": {"fieldPath": "metadata.annotations['railwright.io/nccl.conf']"}}
     ]
     (warning,) = list_messages(plan_pod(tree, fabric()))
-    assert "so railwright does not set GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME in env, which would override it" in warning
+    assert (
+        "which entries of env override, so railwright does not set GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME in env"
+        in warning
+    )
     own = pod(gpus(8, envFrom=source, env=[{"name": "GLOO_SOCKET_IFNAME", "value": "eth1"}]))
     (warning,) = list_messages(plan_pod(own, fabric()))
     assert "does not set TP_SOCKET_IFNAME in env" in warning
