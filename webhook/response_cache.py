@@ -48,7 +48,7 @@ class ResponseCache:
 
 
 class PlanInputs:
-    """The annotations, and the variables with values, that plans under a policy read."""
+    """The annotations, and the variables with their values, that plans under a policy read."""
 
     def __init__(self, document: model.PolicyDocument) -> None:
         fabrics = document.fabrics.values()

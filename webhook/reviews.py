@@ -264,9 +264,9 @@ _SHARE = 4  # a part is named that has a fourth of all entries
 _MAX_NAME = 320  # characters of a named part: an annotation's key has 317 at most, and the fix comes after it
 
 
-def _list_largest(tree: _Object, count: int) -> Iterator[str]:
-    """Yield the spec and the annotations that have most of an object's list entries and keys."""
+def _list_largest(tree: _Object, total: int) -> Iterator[str]:
+    """Yield the spec and the annotations that have a fourth or more of all list entries and keys of an object."""
     annotations = {f"annotation {key}": value.count(",") for key, value in (tree.metadata.annotations or {}).items()}
     for name, entries in {"spec": bytes(tree.spec).count(b","), **annotations}.items():
-        if entries * _SHARE >= count:
+        if entries * _SHARE >= total:
             yield f"{text.limit(name, _MAX_NAME)} (about {entries})"

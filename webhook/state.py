@@ -144,7 +144,7 @@ class ClaimTemplates:
 
 
 class WaitingPods:
-    """Pods that wait for a node and name templates of railwright: `by_template` has them by template and by pod."""
+    """Pods that wait for a node and name claim templates of railwright: `by_template` has them by template and pod."""
 
     def __init__(self) -> None:
         self.by_template: dict[Key, dict[Key, views.Pod]] = {}
@@ -179,7 +179,7 @@ class WaitingPods:
 
 
 def list_templates(pod: views.Pod) -> Sequence[Key]:
-    """Return the keys of the templates of railwright that a pod names."""
+    """Return the keys of railwright's claim templates that a pod names."""
     return [(pod.metadata.namespace, claim.template) for claim in claim_templates.list_claims(pod)]
 
 

@@ -195,12 +195,12 @@ def has_webhooks(data: Mapping[str, str] | None) -> bool:
 
 
 def disable(arguments: argparse.Namespace) -> int:
-    """Remove railwright from admission. Return 0, also if nothing is to do. Raises ClusterError, UnreadableError."""
+    """Remove railwright from admission. Return 0, even if nothing needs doing. Raises ClusterError, UnreadableError."""
     return _run(arguments, Switch.disable)
 
 
 def enable(arguments: argparse.Namespace) -> int:
-    """Restore railwright in admission. Return 0, also if nothing is to do. Raises ClusterError, UnreadableError."""
+    """Restore railwright in admission. Return 0, even if nothing needs doing. Raises ClusterError, UnreadableError."""
     return _run(arguments, Switch.enable)
 
 

@@ -93,7 +93,7 @@ async def test_a_terminal_shows_what_is_read_and_then_the_rows(installation):
     assert not any("reading" in line for line in visible)
 
 
-async def test_a_missing_installation_ends_the_run_with_the_command(installation, check):
+async def test_a_missing_installation_ends_the_run_with_the_install_command(installation, check):
     installation.trees["namespaces"] = [
         namespace
         for namespace in installation.trees["namespaces"]

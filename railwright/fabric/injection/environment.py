@@ -241,7 +241,7 @@ def _build_route(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.Injec
 
 
 def _has_file_keys(ctx: context.InjectionContext) -> bool:
-    """True if API server and every node of the fabric are known to support `fileKeyRef`.
+    """True if the API server and every node of the fabric are known to support `fileKeyRef`.
 
     An older kubelet would set each variable to the empty string, which libraries do not treat as unset. The nodes of a
     fabric are those that offer its resources; without resources, all nodes.

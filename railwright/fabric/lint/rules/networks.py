@@ -122,8 +122,8 @@ def check_efa_reachable(ranks: RankContext) -> Iterator[Violation]:
             yield Violation("keeps libfabric from EFA, so NCCL uses TCP; remove it, or write efa", provider)
     if ranks.mounts.get(_VERBS_DEVICES) == "hostPath":
         yield Violation(
-            f"the container has EFA devices and mounts the node's {_VERBS_DEVICES}: on nodes that also have other RDMA "
-            "devices libfabric finds no EFA, and NCCL uses TCP; remove the mount, the device plugin adds what is needed"
+            f"the container has EFA devices and mounts the node's {_VERBS_DEVICES}: where nodes also have other RDMA "
+            "devices, libfabric finds no EFA, and NCCL uses TCP; remove the mount: the device plugin adds what is needed"
         )
 
 
