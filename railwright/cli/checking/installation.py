@@ -136,7 +136,7 @@ def _find_reasons(pod: Any) -> Iterator[str]:
 _TAG = re.compile(r":v?(\d+\.\d+\.\d+[^@]*)(@.*)?$")
 
 
-@row("install the CLI of the cluster's release, or upgrade the cluster: {apply}")
+@row("install the CLI of the installed release, or upgrade the servers: {apply}")
 def check_images(snapshot: Snapshot) -> Assessment:
     """CLI and server versions match.
 

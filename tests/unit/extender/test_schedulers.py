@@ -128,7 +128,7 @@ def test_small_score_differences_round_away_and_another_leaf_is_several_steps():
 
 
 @given_(st.lists(st.floats(0, 100), min_size=1, max_size=8))
-def test_integers_keep_the_order_of_scores_and_their_proportion(scores):
+def test_integers_keep_the_order_and_lag_by_the_root_of_the_score_gap(scores):
     priorities = integers(**{f"n{i}": score for i, score in enumerate(scores)})
     best = max(scores)
     for index, score in enumerate(scores):

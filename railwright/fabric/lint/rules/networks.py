@@ -123,7 +123,8 @@ def check_efa_reachable(ranks: RankContext) -> Iterator[Violation]:
     if ranks.mounts.get(_VERBS_DEVICES) == "hostPath":
         yield Violation(
             f"the container has EFA devices and mounts the node's {_VERBS_DEVICES}: where nodes also have other RDMA "
-            "devices, libfabric finds no EFA, and NCCL uses TCP; remove the mount: the device plugin adds what is needed"
+            "devices, libfabric finds no EFA, and NCCL uses TCP; remove the mount: the device plugin adds all that is "
+            "needed"
         )
 
 

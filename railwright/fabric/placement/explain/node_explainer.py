@@ -135,8 +135,8 @@ def explain_nodes(
 ) -> list[node_explanation.NodeExplanation]:
     """Return the explanations of up to MAX_ROWS candidate nodes and up to MAX_ROWS refused ones.
 
-    The node `first` comes first if it is among them, then nodes of the target leaf and of the planned leaves. Candidates
-    that are cordoned, tainted or not selected come last of these: they may be thousands.
+    The node `first` comes first if it is among them, then nodes of the target leaf and of the planned leaves.
+    Candidates that are cordoned, tainted or not selected come last of these: they may be thousands.
     """
     view = decision.view
     offered, leaves = view.request.offered, view.index.nodes_by_leaf
