@@ -273,7 +273,8 @@ def _describe_lost_fabrics(
             ]
             yield (
                 f"the policy has no fabric {text.quote(name)}, which {' and '.join(counted)} name: their next pods are "
-                f"rejected; define the fabric ({rows.EDIT_POLICY}), or change the labels {names.FABRIC} that name it"
+                "rejected, and the next update of a workload whose template lacks the label; define the fabric "
+                f"({rows.EDIT_POLICY}), or change the labels {names.FABRIC} that name it"
             )
 
 

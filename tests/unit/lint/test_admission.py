@@ -91,7 +91,7 @@ def test_the_injected_pod_gets_the_same_warnings_when_it_is_admitted_again():
 
 def test_settings_are_seen_with_the_networks_that_injection_adds():
     warnings = list_warnings(admitting.pod(gpus(*build_variables(NCCL_SOCKET_IFNAME="^lo"))), admitting.fabric())
-    assert warnings[0].startswith("N18: container c: NCCL_SOCKET_IFNAME=^lo: selects net1, net2, a rail")
+    assert warnings[0].startswith("N18: container c: NCCL_SOCKET_IFNAME=^lo: selects net1, net2, a secondary network")
     warnings = list_warnings(admitting.pod(gpus(*build_variables(NCCL_SOCKET_IFNAME="ens3"))), admitting.fabric())
     assert "N17" in warnings[0]
     on_host = admitting.pod(gpus(*build_variables(NCCL_SOCKET_IFNAME="ens3")), hostNetwork=True)

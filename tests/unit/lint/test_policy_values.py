@@ -35,7 +35,7 @@ def lint_policy(text: str) -> list[str]:
         ("NCCL_IB_HCA: mlx5_7", "N15", "mlx5_7"),
         ('NCCL_SOCKET_IFNAME: "eth0 "', "N11", "write eth0"),
         ("NCCL_SOCKET_IFNAME: ens3", "N17", "the pod, which has eth0, net1, rdma1"),
-        ("NCCL_SOCKET_IFNAME: rdma1", "N18", "a rail"),
+        ("NCCL_SOCKET_IFNAME: rdma1", "N18", "a secondary network"),
         ("NCCL_IBHCA: mlx5", "N01", "did you mean NCCL_IB_HCA?"),
         ('NCCL_IB_DISABLE: "1"', "N31", "turns RDMA off"),
         ('NCCL_IB_RETRY_CNT: "10"', "N09", "it takes 0 to 7"),

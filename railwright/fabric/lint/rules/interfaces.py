@@ -73,7 +73,7 @@ def check_rail(ranks: RankContext) -> Iterator[Violation]:
         rails = lists.select_interfaces(setting.text, context.rail_interfaces)
         if rails and rails != (primary,):
             yield Violation(
-                f"selects {', '.join(rails)}, a rail: bootstrap and the RDMA handshake would run on it; "
+                f"selects {', '.join(rails)}, a secondary network: bootstrap and the RDMA handshake would run on it; "
                 f"write ={primary}",
                 setting,
             )
