@@ -389,8 +389,8 @@ CRON_JOB = {**build_owned("nightly", None, LABEL), "spec": {"jobTemplate": {"spe
             {"/apis/batch/v1/namespaces/prod/jobs/late": {**build_owned("late", None, LABEL), **JOB}},
             (
                 f"{UNLABELLED} Job late: label railwright.io/fabric 'roce' of the Job does not reach its pods: the "
-                "label was set after the Job was created, or railwright was not called or the policy in mode warn "
-                "then; the template cannot change, so delete the Job, and create it again with the label\n"
+                "label was set after the Job was created, or railwright was not called then, or the policy was in mode "
+                "warn; the template cannot change, so delete the Job, and create it again with the label\n"
             ),
         ),
         (
