@@ -13,15 +13,17 @@ from railwright.cli import output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, kubeconfigs, watch_wire
 from railwright.fabric import names, views
-from railwright.fabric.workloads import frameworks, membership, registry
+from railwright.fabric.workloads import frameworks, kubernetes, membership, registry
 
 _POD = ("pod", "pods", "po")  # as for kubectl; write ./pod for a file of this name
+_JOBS = ("job", "jobs")
 _GROUPS = ("job", "gang")  # of pods, whatever created them
 # KIND/NAME or KIND.GROUP/NAME, as kubectl writes it
 _OBJECT = re.compile(r"[a-z]+(?:\.[a-z0-9.-]+)?/[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)  # without a dot, which a manifest's name has
 _SHORT_NAMES = ("deploy", "ds", "lws", "rc", "rs", "sts", "vcjob", "vj")  # of kinds, as for kubectl
 _KINDS = {word: kind.name for kind in registry.KINDS for word in (kind.name.lower(), kind.plural)}
+_JOB_KIND = next(kind for kind in registry.KINDS if (kind.group, kind.name) == ("batch", "Job"))
 _WORDS = frozenset(_KINDS).union(_POD, _GROUPS, _SHORT_NAMES)
 # Kinds whose controller creates other objects, and the kind of these: pods have their names
 _CREATED = {"CronJob": "Job", "RayJob": "RayCluster", "RayService": "RayCluster", "PodCliqueSet": "PodClique"}
@@ -165,13 +167,44 @@ async def find(client: clients.Client, namespace: str, form: str, name: str) -> 
     if form == "pod":
         return [await read(client, namespace, name)]
     pods: list[Pod] = await watch_wire.list_objects(client, path, Pod)
-    members = [pod for pod in pods if _is_member(pod, namespace, name)]
+    named = [pod for pod in pods if _is_member(pod, namespace, name)]
+    members = await _choose_members(client, namespace, form, name, named)
     if not members:
         raise output.UnreadableError(
             f"{form}/{name}: no pod in namespace {namespace} belongs to it; "
             f"{await _explain_absence(client, namespace, form, name)}"
         )
     return sorted(members, key=membership.find_rank)
+
+
+async def _choose_members(
+    client: clients.Client, namespace: str, form: str, name: str, named: Sequence[Pod]
+) -> Sequence[Pod]:
+    """Return the pods of the object that is meant, because a gang, a Job and a JobSet can all have one name.
+
+    Pods that are being deleted count only if no others are left, as those of a Job that was replaced.
+    """
+    named = [pod for pod in named if pod.metadata.deletion_timestamp is None] or named
+    if form == "gang":  # by the name in `railwright gangs`; a shorter one names all gangs of a job
+        full_name = name.removeprefix(f"{namespace}/")
+        return [pod for pod in named if membership.find_gang_name(pod, membership.find_gang(pod)) == full_name] or named
+    of_job = [pod for pod in named if _is_of_job(pod, name)]
+    if form not in _JOBS:
+        return [pod for pod in named if pod not in of_job]
+    if named and not of_job:  # job/NAME finds a job of any kind, unless a Job of this name has no pods, as if rejected
+        with contextlib.suppress(errors.ClusterError):  # without the right to read it
+            if await watch_wire.find_object(client, build_path(_JOB_KIND, namespace, name), dict[str, Any]) is not None:
+                return []
+    return of_job or named
+
+
+def _is_of_job(pod: Pod, name: str) -> bool:
+    """True if a Job of Kubernetes of this name has created the pod."""
+    owner = pod.metadata.controller
+    is_owned = (
+        owner is not None and owner.api_version.startswith("batch/") and (owner.kind, owner.name) == ("Job", name)
+    )
+    return is_owned or pod.metadata.labels.get(kubernetes.JOB) == name
 
 
 async def _explain_absence(client: clients.Client, namespace: str, form: str, name: str) -> str:

@@ -650,6 +650,50 @@ async def test_a_job_is_explained_by_its_first_pod_that_waits(cluster, run, node
     assert (code, "job/none: no pod in namespace prod belongs to it" in err) == (2, True)
 
 
+JOB_SET = "jobset.sigs.k8s.io/jobset-name"
+NAMESAKES = {  # pod: labels, and the Job that created it
+    "llm-workers-0-x": ({JOB_SET: "llm", "jobset.sigs.k8s.io/job-index": "0"}, "llm-workers-0"),
+    "llm-0-x": ({}, "llm"),
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "has_pod", "chosen"),
+    [
+        ("job/llm", True, "llm-0-x"),
+        ("jobset/llm", True, "llm-workers-0-x"),
+        ("gang/llm", True, "llm-0-x"),
+        ("gang/llm/0", True, "llm-workers-0-x"),
+        ("gang/jobset/llm/0", True, "llm-workers-0-x"),
+        ("job/llm", False, ""),  # as if its pod had been rejected
+        ("jobset/llm", False, "llm-workers-0-x"),
+    ],
+)
+async def test_a_job_and_a_jobset_of_one_name_are_told_apart(cluster, run, words, has_pod, chosen):
+    for pod, (labels, job) in NAMESAKES.items():
+        if has_pod or job != "llm":
+            owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job}
+            tags = {**labels, "batch.kubernetes.io/job-name": job, **LABEL}
+            cluster.keep(f"{PODS}/{pod}", build_owned(pod, owner, tags))
+    cluster.lists[EVENTS] = []
+    cluster.stored[f"{JOBS}/llm"] = {"metadata": {"name": "llm"}, "spec": {}}
+    code, _, err = await run("explain", words, "-n", "prod")
+    if chosen:
+        assert (code, f"{words}: pod {chosen}, the first that waits of 1 pod\n" in err) == (1, True), err
+    else:
+        assert (code, "belongs to it; Job llm exists. Its controller has created no pod yet" in err) == (2, True), err
+
+
+async def test_pods_that_are_being_deleted_do_not_count_beside_those_of_the_new_job(cluster, run):
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "llm"}
+    for pod, uid in (("llm-0-old", "u1"), ("llm-0-new", "u2")):
+        cluster.keep(f"{PODS}/{pod}", build_owned(pod, {**owner, "uid": uid}, LABEL))
+    cluster.stored[f"{PODS}/llm-0-old"]["metadata"]["deletionTimestamp"] = "2026-12-01T10:00:00Z"
+    assert "pod llm-0-new, the first that waits of 1 pod\n" in (await run("explain", "job/llm", "-n", "prod"))[2]
+    del cluster.stored[f"{PODS}/llm-0-new"]
+    assert "pod llm-0-old, the first that waits of 1 pod\n" in (await run("explain", "job/llm", "-n", "prod"))[2]
+
+
 OF_REPLICA_SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "llm-5d8f"}
 OF_STATEFUL_SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "llm"}
 

@@ -12,7 +12,15 @@ from railwright.cli import __main__ as command_line
 RAILS = ("rail0", "rail1", "rail2", "rail3")
 
 
-def build_pod(name: str, *, rails=RAILS, job: str = "llm", preflight: bool = False, hostname: str = ""):
+def build_pod(
+    name: str,
+    *,
+    rails=RAILS,
+    job: str = "llm",
+    label: str = "batch.kubernetes.io/job-name",
+    preflight: bool = False,
+    hostname: str = "",
+):
     record = {"fabric": "roce", "role": "worker", "containers": ["train"], "rails": list(rails or ())}
     containers = [{"name": "train"}, *([{"name": "sidecar"}] if rails else [])]
     annotations = {"railwright.io/injection": json.dumps(record)} if rails else {}
@@ -21,7 +29,7 @@ def build_pod(name: str, *, rails=RAILS, job: str = "llm", preflight: bool = Fal
             "name": name,
             "namespace": "prod",
             "uid": name,
-            "labels": {"batch.kubernetes.io/job-name": job},
+            "labels": {label: job},
             "annotations": annotations,
         },
         "spec": {
@@ -119,9 +127,16 @@ def verify(cluster, tmp_path, capsys):
     return call
 
 
-@pytest.mark.parametrize("words", [("job/llm",), ("jobset/llm",), ("PyTorchJob", "llm")])
-async def test_a_rail_that_the_preflight_found_and_nccl_did_not_use_is_named(cluster, verify, words):
-    cluster.pods = [build_pod(f"llm-{at}-x", preflight=True, hostname=f"llm-{at}") for at in range(2)]
+@pytest.mark.parametrize(
+    ("words", "label"),
+    [
+        (("job/llm",), "batch.kubernetes.io/job-name"),
+        (("jobset/llm",), "jobset.sigs.k8s.io/jobset-name"),
+        (("PyTorchJob", "llm"), "training.kubeflow.org/job-name"),
+    ],
+)
+async def test_a_rail_that_the_preflight_found_and_nccl_did_not_use_is_named(cluster, verify, words, label):
+    cluster.pods = [build_pod(f"llm-{at}-x", preflight=True, hostname=f"llm-{at}", label=label) for at in range(2)]
     cluster.pods.append(build_pod("other-0", job="other"))
     cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}", at, 2) for at in range(2)}
     found = {"rails": [{"name": rail, "device": f"mlx5_{at}"} for at, rail in enumerate(RAILS)]}
