@@ -74,8 +74,8 @@ class GroupVersionKind(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
-class _Request(msgspec.Struct, frozen=True, rename="camel"):
-    """The fields of a request beside its objects."""
+class Request(msgspec.Struct, Generic[T], frozen=True, rename="camel"):
+    """The request of a review, with a decoded object."""
 
     uid: str = ""
     kind: GroupVersionKind = GroupVersionKind()
@@ -84,22 +84,16 @@ class _Request(msgspec.Struct, frozen=True, rename="camel"):
     operation: str = ""
     sub_resource: str = ""
     dry_run: bool | None = None
-
-
-class Request(_Request, Generic[T], frozen=True, rename="camel"):
-    """The request of a review, with a decoded object."""
-
     object: T | None = None
 
 
-class EncodedRequest(_Request, frozen=True, rename="camel"):
-    """The request of a review whose objects stay encoded, because their fields depend on the kind."""
+class UpdateRequest(Request[Any], frozen=True, rename="camel"):
+    """The request of a review whose objects are plain data, because their fields depend on the kind."""
 
-    object: msgspec.Raw = msgspec.Raw()
-    old_object: msgspec.Raw = msgspec.Raw()
+    old_object: Any = None
 
 
-R = TypeVar("R", bound=Request[Any] | EncodedRequest)
+R = TypeVar("R", bound=Request[Any])
 
 
 class Review(msgspec.Struct, Generic[R], frozen=True, rename="camel"):
@@ -129,7 +123,7 @@ def reject(message: str, cause: str, audit: Mapping[str, str] = MappingProxyType
 
 
 def build_answer(  # noqa: PLR0913 - what metrics and Events report, by name
-    request: Request[Any] | EncodedRequest,
+    request: Request[Any],
     response: Response,
     *,
     outcome: str = "",
@@ -167,7 +161,7 @@ def build_answer(  # noqa: PLR0913 - what metrics and Events report, by name
     )
 
 
-def allow(request: Request[Any] | EncodedRequest, warnings: Sequence[reasons.Reason] = ()) -> Answer:
+def allow(request: Request[Any], warnings: Sequence[reasons.Reason] = ()) -> Answer:
     """Return an answer that admits the object unchanged."""
     return build_answer(request, Response(warnings=warnings))
 

@@ -26,8 +26,7 @@ from webhook import reviews
 
 _MAX_AUDIT = 1024  # characters of an audit annotation
 _ANNOTATIONS = "/metadata/annotations"
-_NULL = (b"", b"null")
-_DECODER = msgspec.json.Decoder(reviews.Review[reviews.EncodedRequest])
+_DECODER = msgspec.json.Decoder(reviews.Review[reviews.UpdateRequest])
 _NO_TEMPLATES: Mapping[str, templates.Template] = {}
 _NO_POLICY = reason.Reason(
     AdmissionCode.PODS_REJECTED,
@@ -42,7 +41,7 @@ GetFacts = Callable[[str], facts.ClusterFacts]
 class _WorkloadReview(msgspec.Struct, frozen=True):
     """A decoded review of a workload."""
 
-    request: reviews.EncodedRequest
+    request: reviews.UpdateRequest
     workload: templates.Workload
     before: templates.Workload | None
     applied: Mapping[str, templates.Template] = {}  # templates of kubectl's last-applied manifest, by title
@@ -109,8 +108,7 @@ def _add_topology(
         return _combine_plans(review, plans, gang_topology.TopologyPlan(fields=fields))
     if not has_fabric:
         return _combine_plans(review, plans)
-    tree = msgspec.json.decode(review.request.object)
-    written = gang_topology.plan(review.workload, tree, plans, document)
+    written = gang_topology.plan(review.workload, plans, document)
     return _combine_plans(review, [written.add_to(plan) for plan in plans], written)
 
 
@@ -143,17 +141,17 @@ def _get_kind(requested: reviews.GroupVersionKind) -> frameworks.WorkloadKind:
     return kind
 
 
-def _read_review(request: reviews.EncodedRequest, kind: frameworks.WorkloadKind) -> _WorkloadReview | reviews.Answer:
+def _read_review(request: reviews.UpdateRequest, kind: frameworks.WorkloadKind) -> _WorkloadReview | reviews.Answer:
     """Return the decoded review. Of a workload with too many entries, return the answer: only updates are allowed."""
-    if bytes(request.object) in _NULL:
+    if request.object is None:
         raise reviews.MalformedError(f"request.object is missing; {request.operation} has one")
-    is_update = request.operation == "UPDATE" and bytes(request.old_object) not in _NULL
+    is_update = request.operation == "UPDATE" and request.old_object is not None
     before, applied = None, _NO_TEMPLATES
     try:
         if is_update:
             with contextlib.suppress(templates.TooManyEntriesError):
-                before = templates.read(kind, bytes(request.old_object))
-        workload = templates.read(kind, bytes(request.object))
+                before = templates.read(kind, request.old_object)
+        workload = templates.read(kind, request.object)
     except templates.TooManyEntriesError as error:
         if is_update and before is None:
             return reviews.allow(request)
@@ -198,7 +196,7 @@ def build_template_operations(template: templates.Template, changes: Sequence[dr
     if has_metadata and template.written.metadata is None:
         operations.insert(0, {"op": "add", "path": "/metadata", "value": {}})
     return [
-        {**operation, "path": f"{template.pointer}{template.path.locate(operation['path'])}"}
+        {**operation, "path": f"{template.pointer}{template.origin.path.locate(operation['path'])}"}
         for operation in operations
     ]
 
@@ -252,7 +250,7 @@ async def _handle_frozen(
         ):
             restored.append((template, stored))
     operations = [
-        {"op": "replace", "path": template.pointer, "value": msgspec.Raw(stored.raw)} for template, stored in restored
+        {"op": "replace", "path": template.pointer, "value": stored.origin.template} for template, stored in restored
     ]
     fields = _list_restored_fields(review)
     titles = [*(template.title for template, _ in restored), *fields]
@@ -268,8 +266,7 @@ def _list_restored_fields(review: _WorkloadReview) -> Mapping[str, Any]:
     """Return the stored value of an immutable field with a topology, if the update lacks it."""
     if review.before is None or not gang_topology.is_field_written(review.before.templates):
         return {}
-    stored, updated = map(msgspec.json.decode, (review.request.old_object, review.request.object))
-    return gang_topology.list_restored(stored, updated)
+    return gang_topology.list_restored(review.before.tree, review.workload.tree)
 
 
 def _warn_late_label(review: _WorkloadReview) -> Iterator[reason.Reason]:
@@ -315,6 +312,6 @@ def _handle_without_policy(
     return reviews.build_answer(review.request, response)
 
 
-def _reject(request: reviews.EncodedRequest, refusal: injection_plan.Refusal) -> reviews.Answer:
+def _reject(request: reviews.UpdateRequest, refusal: injection_plan.Refusal) -> reviews.Answer:
     response = reviews.reject(refusal.message, refusal.reason, {"fabric": refusal.fabric or "unknown"})
     return reviews.build_answer(request, response, fabric=refusal.fabric)

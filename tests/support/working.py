@@ -45,7 +45,7 @@ def build_template(*containers: dict, label: str | None = None, **more: Any) -> 
 
 
 def read(row: frameworks.WorkloadKind, tree: dict) -> templates.Workload:
-    return templates.read(row, msgspec.json.encode(tree))
+    return templates.read(row, tree)
 
 
 def plan_templates(row: frameworks.WorkloadKind, tree: dict, by: Any, at: Any = None) -> list:
@@ -94,13 +94,13 @@ def get_response(body: bytes, by: Any, at: Any = None) -> dict:
 
 def build_pod(template: templates.Template, tree: dict) -> dict:
     """Return the pod that the controller makes of a template, `tree` being the whole workload as it is stored."""
-    written = template.path.read(resolve_pointer(tree, template.pointer))
+    written = template.origin.path.read(resolve_pointer(tree, template.pointer))
     metadata = copy.deepcopy(written.get("metadata") or {})
     metadata["generateName"] = "p-"
-    metadata["labels"] = {**(metadata.get("labels") or {}), **template.added.labels}
+    metadata["labels"] = {**(metadata.get("labels") or {}), **template.origin.metadata.labels}
     spec = copy.deepcopy(written["spec"])
     for container in spec["containers"]:
-        added = [{"name": name, "value": ""} for name in template.added.env]
+        added = [{"name": name, "value": ""} for name in template.origin.metadata.env]
         if added:
             container["env"] = [*(container.get("env") or []), *added]
     return {"metadata": metadata, "spec": spec}
@@ -116,7 +116,7 @@ def resolve_pointer(tree: Any, pointer: str) -> Any:
 def get_container(row: frameworks.WorkloadKind, tree: dict) -> dict:
     """Return the first container of a workload's first template, to be changed in place."""
     template = read(row, tree).templates[0]
-    container: dict = template.path.read(resolve_pointer(tree, template.pointer))["spec"]["containers"][0]
+    container: dict = template.origin.path.read(resolve_pointer(tree, template.pointer))["spec"]["containers"][0]
     return container
 
 

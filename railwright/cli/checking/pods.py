@@ -309,12 +309,12 @@ def check_workload_keys(snapshot: Snapshot) -> Assessment:
             lines += [f"Namespace {name}: {message.line}" for message in keys.check_namespace(namespace.metadata)]
     for kind, body in ((kind, body) for source, kind in WORKLOADS.items() for body in snapshot.peek(source)):
         try:
-            workload = templates.read(kind, body)
+            workload = templates.read(kind, msgspec.json.decode(body))
         except templates.UnreadableError:
             continue  # its controller cannot read it either
         metadata = workload.metadata
         is_left_out = metadata.namespace in excluded or metadata.controller or metadata.deletion_timestamp
-        if is_left_out or _has_finished(msgspec.json.decode(body)):
+        if is_left_out or _has_finished(workload.tree):
             continue
         workloads.append(workload)
         uncopied = keys.describe_uncopied(workload) if _is_enforced(snapshot) else ""

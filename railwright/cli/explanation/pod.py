@@ -138,7 +138,7 @@ async def _read_workloads(client: clients.Client, metadata: views.ObjectMeta) ->
             break
         try:
             body = await client.get(job_pods.build_path(kind, metadata.namespace, owner.name))
-            workload = templates.read(kind, body)
+            workload = templates.read(kind, msgspec.json.decode(body))
         except (errors.ClusterError, templates.UnreadableError):
             break  # without the right to read it, only what it owns is known
         workloads.append(workload)

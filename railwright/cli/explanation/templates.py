@@ -68,8 +68,7 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
     workload = _read_templates(kind, tree, own_namespace)
     templates = []
     for template in workload.templates:
-        origin = template.find_origin(tree)
-        templates += [_build_template(template, origin, own_namespace, pods) for pods in kind.create_pods(origin)]
+        templates += [_build_template(template, own_namespace, pods) for pods in kind.create_pods(template.origin)]
     if templates:
         label = frameworks.get_mapping(metadata, "labels").get(names.FABRIC)
         warnings = (*keys.check_label(kind, label, workload.templates), *keys.check_workload(workload))
@@ -125,18 +124,17 @@ def _read_templates(kind: frameworks.WorkloadKind, tree: Tree, namespace: str) -
         own = {key: value for key, value in labels.items() if key != names.FABRIC}
         tree = {**tree, "metadata": {**tree["metadata"], "labels": own}}
     try:
-        return stored.read(kind, msgspec.json.encode(tree))
+        return stored.read(kind, tree)
     except stored.UnreadableError as error:
         mismatch = object_files.describe_mismatch(error)
         raise output.UnreadableError(f"{format_title(tree, namespace)}: {mismatch}") from None
 
 
-def _build_template(
-    template: stored.Template, origin: frameworks.TemplateOrigin, namespace: str, pods: frameworks.CreatedPods
-) -> Template:
+def _build_template(template: stored.Template, namespace: str, pods: frameworks.CreatedPods) -> Template:
+    origin = template.origin
     tree = origin.ancestors[0]
     template_metadata = frameworks.get_mapping(origin.template, "metadata")
-    labels = {**frameworks.get_mapping(template_metadata, "labels"), **template.added.labels, **pods.labels}
+    labels = {**frameworks.get_mapping(template_metadata, "labels"), **origin.metadata.labels, **pods.labels}
     inherits_label = template.inherited is not None and names.FABRIC not in labels
     if inherits_label:
         labels[names.FABRIC] = template.inherited
@@ -147,8 +145,8 @@ def _build_template(
     metadata |= {"annotations": annotations} if annotations else {}
     spec = copy.deepcopy(frameworks.get_mapping(origin.template, "spec"))
     for container in _iterate_containers(spec):
-        _append(container, "env", *({"name": variable, "value": ""} for variable in template.added.env))
-    _add_volumes(spec, template.added.volumes, name.rstrip("-"))
+        _append(container, "env", *({"name": variable, "value": ""} for variable in origin.metadata.env))
+    _add_volumes(spec, origin.metadata.volumes, name.rstrip("-"))
     if pods.ssh_volume:  # the Secret with the keys of ranks that are started by ssh
         secret = {"secretName": f"{origin.context.workload}-ssh", "defaultMode": 0o600}
         _append(spec, "volumes", {"name": pods.ssh_volume, "secret": secret})

@@ -42,23 +42,19 @@ NOTHING = TopologyPlan()
 
 
 def plan(
-    workload: templates.Workload,
-    tree: Any,
-    plans: Sequence[template_plan.TemplatePlan],
-    document: model.PolicyDocument,
+    workload: templates.Workload, plans: Sequence[template_plan.TemplatePlan], document: model.PolicyDocument
 ) -> TopologyPlan:
-    """Return the annotations and fields to write into a workload. `tree` is the workload as plain data.
+    """Return the annotations and fields to write into a workload.
 
     Returns NOTHING if the policy asks for no topology, or if the object already has the fields of its record: the API
     server may call the webhook twice.
     """
     fabric = find_fabric(plans, document)
-    if fabric is None or _has_topology_from_railwright(plans, tree):
+    if fabric is None or _has_topology_from_railwright(plans, workload.tree):
         return NOTHING
-    parts = tuple(_build_part(workload, tree, planned) for planned in plans)
+    parts = tuple(_build_part(workload, planned) for planned in plans)
     request = requests.TopologyRequest(
         workload=workload,
-        tree=tree,
         parts=parts,
         placement=fabric.placement,
         segment=max([intent.find_segment(part.pod, fabric) for part in parts if part.is_rank], default=1),
@@ -164,9 +160,9 @@ def find_fabric(plans: Sequence[template_plan.TemplatePlan], document: model.Pol
     return None if fabric.placement.gang_topology == requests.OFF else fabric
 
 
-def _build_part(workload: templates.Workload, tree: Any, planned: template_plan.TemplatePlan) -> requests.Part:
+def _build_part(workload: templates.Workload, planned: template_plan.TemplatePlan) -> requests.Part:
     template, injection = planned.template, planned.injection
-    created = workload.kind.create_pods(template.find_origin(tree))
+    created = workload.kind.create_pods(template.origin)
     return requests.Part(
         template=template,
         pod=template.pod if injection is None else injection.pod,

@@ -30,7 +30,6 @@ class TopologyRequest(msgspec.Struct, frozen=True):
     """Asks a scheduler to keep all pods of a workload in one domain."""
 
     workload: templates.Workload
-    tree: Mapping[str, Any]  # the workload as plain data; fields that its API has not validated yet
     parts: tuple[Part, ...]
     placement: model.Placement
     segment: int = 1  # consecutive ranks that share a domain of the closest level

@@ -37,7 +37,7 @@ _OWN_KEYS = (MODE, HIGHEST_TIER, volcano.GROUP_ANNOTATION)
 
 def write_job(request: TopologyRequest) -> SchedulerFields:
     """Return the field of a Volcano Job, unless the Job or a partition of its tasks has one."""
-    spec = frameworks.get_mapping(request.tree, "spec")
+    spec = frameworks.get_mapping(request.workload.tree, "spec")
     tasks = [task for task in frameworks.get_list(spec, "tasks") if isinstance(task, dict)]
     if spec.get("networkTopology") is not None:
         raise refuse_written("spec.networkTopology")
@@ -81,7 +81,7 @@ def _require_all_pods(request: TopologyRequest) -> Mapping[str, str]:
     The pods of a Deployment or StatefulSet start one by one, or are scaled later, unless the author says otherwise.
     """
     pods, is_job = request.parts[0].pods, request.workload.kind.display_name == "Job.batch"
-    completions = frameworks.get_mapping(request.tree, "spec").get("completions") if is_job else None
+    completions = frameworks.get_mapping(request.workload.tree, "spec").get("completions") if is_job else None
     if completions is not None and completions != pods:
         shown = str(completions)[:20]
         raise NotWrittenError(

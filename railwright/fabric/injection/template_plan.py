@@ -82,11 +82,11 @@ def copy_label(template: templates.Template) -> tuple[drafts.Change, ...]:
 def build_pod(template: templates.Template) -> views.Pod:
     """Return the pod that the controller will create from the template, with all fields that injection reads."""
     pod = template.pod
-    labels = {**pod.metadata.labels, **template.added.labels}
+    added = template.origin.metadata
+    labels = {**pod.metadata.labels, **added.labels}
     if template.label is not None:
         labels[names.FABRIC] = template.label
     metadata = msgspec.structs.replace(pod.metadata, labels_or_none=labels)
-    added = template.added
     if not added.env and not added.volumes:
         return msgspec.structs.replace(pod, metadata=metadata)
     variables = [views.EnvVar(name=name, value="") for name in added.env]
@@ -131,7 +131,6 @@ def _belongs_to_template(change: drafts.Change) -> bool:
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # kubectl's own annotation: the manifest as JSON
 _KEYS = ("requests", "limits")
-_JSON_DECODER = msgspec.json.Decoder()
 
 Tree = dict[str, Any]
 
@@ -164,11 +163,8 @@ def lacks_only_additions(
     keys, spec = {names.FABRIC, names.TOPOLOGY, *topology}, template.pod.spec
     mounts = [mount for container in spec.containers for mount in container.volume_mounts]
     written = {entry.name for entry in (*spec.volumes, *(spec.resource_claims or ()), *mounts)}
-    try:
-        new, old = _remove_additions(template.raw, keys, written), _remove_additions(stored.raw, keys, written)
-        manifest = {} if applied is None else _remove_additions(applied.raw, keys, written).resources
-    except templates.UNREADABLE:
-        return False
+    new, old = (_remove_additions(one.origin.template, keys, written) for one in (template, stored))
+    manifest = {} if applied is None else _remove_additions(applied.origin.template, keys, written).resources
     return new.tree == old.tree and all(
         _lacks_only_devices(new.resources[name], own, manifest.get(name), resources, old.claimed[name])
         for name, own in old.resources.items()
@@ -181,19 +177,18 @@ def read_applied(workload: templates.Workload) -> Mapping[str, templates.Templat
     if manifest is None:
         return {}
     try:
-        workload_manifest = templates.read(workload.kind, manifest.encode())
-    except (templates.UnreadableError, UnicodeEncodeError):
+        workload_manifest = templates.read(workload.kind, msgspec.json.decode(manifest))
+    except (templates.UnreadableError, ValueError, RecursionError):
         return {}
     return {template.title: template for template in workload_manifest.templates}
 
 
-def _remove_additions(raw: bytes, keys: Collection[str], written: Collection[str]) -> _Reduced:
+def _remove_additions(template: Tree, keys: Collection[str], written: Collection[str]) -> _Reduced:
     """Return a template without railwright's additions except devices. `keys` are railwright's labels and annotations.
 
     Volumes and claims in `written` are those of the author, whatever their names. The types are those of the views,
     because the template was decoded as a view before.
     """
-    template = _JSON_DECODER.decode(raw)
     metadata, spec = {**(template.get("metadata") or {})}, {**(template.get("spec") or {})}
     for field in ("labels", "annotations"):
         metadata[field] = {key: value for key, value in (metadata.get(field) or {}).items() if key not in keys}

@@ -96,7 +96,7 @@ def test_a_malformed_workload_yields_no_pods_and_no_traceback(spec):
 
 def test_a_workload_that_the_api_server_would_reject_is_named_with_its_position():
     tree = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"tasks": [7]}}
-    with pytest.raises(output.UnreadableError, match=r"^Job prod/j: spec\.tasks: "):
+    with pytest.raises(output.UnreadableError, match=r"^Job prod/j: spec\.tasks\[0\]: "):
         templates.expand(tree, "prod")
 
 

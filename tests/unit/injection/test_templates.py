@@ -39,7 +39,7 @@ def test_every_kind_gets_devices_and_mounts_in_its_templates_and_nothing_else(ro
     assert len(templates) == len(row.templates)
     for template in templates:
         before, now = (
-            template.path.read(working.resolve_pointer(stored, template.pointer)) for stored in (tree, after)
+            template.origin.path.read(working.resolve_pointer(stored, template.pointer)) for stored in (tree, after)
         )
         assert now["metadata"] == before["metadata"]
         (container,) = now["spec"]["containers"]

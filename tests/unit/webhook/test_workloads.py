@@ -290,8 +290,8 @@ TREE = working.build_workload(VOLCANO, working.build_template(label="f"))
         (working.review(VOLCANO, 7), "the Job does not decode: the object: "),
         (working.review(VOLCANO, {"spec": 7}), "does not decode"),
         (working.review(VOLCANO, {"spec": []}), "does not decode"),
-        (working.review(VOLCANO, {"spec": {"tasks": [7]}}), "spec.tasks: "),
-        (working.review(VOLCANO, {"spec": {"tasks": {"a": []}}}), "spec.tasks.a is a list"),
+        (working.review(VOLCANO, {"spec": {"tasks": [7]}}), "spec.tasks[0]: "),
+        (working.review(VOLCANO, {"spec": {"tasks": {"a": []}}}), "spec.tasks.a: "),
         (
             working.review(VOLCANO, {"spec": {"tasks": [{"template": {"spec": {"containers": 1}}}]}}),
             "$.spec.containers",

@@ -35,9 +35,9 @@ def test_admission_lint_and_explain_read_the_same_templates_and_labels_of_every_
     pods = [expanded.pod for expanded in explained.expand(tree, "prod")]
     assert [pod["metadata"]["labels"][FABRIC] for pod in pods] == labels
     for template, pod in zip(working.read(row, tree).templates, pods, strict=True):
-        assert template.added.labels.items() <= pod["metadata"]["labels"].items()
+        assert template.origin.metadata.labels.items() <= pod["metadata"]["labels"].items()
         env = [entry["name"] for entry in pod["spec"]["containers"][0].get("env", [])]
-        assert env == list(template.added.env)
+        assert env == list(template.origin.metadata.env)
 
 
 def webhooks() -> dict[str, dict]:
