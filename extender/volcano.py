@@ -56,10 +56,7 @@ class Volcano:
 
     def deallocate(self, body: bytes) -> bytes:
         """POST /volcano/deallocate: forget a task whose placement was rolled back. A bound pod still counts."""
-        uid, assumed = volcano_wire.read_event(body).uid, self._decider.state.assumed
-        if (assumed_pod := assumed.get(uid)) is not None:
-            self._decider.memory = self._decider.memory.drop_reservations([assumed_pod.gang])
-        assumed.forget(uid)
+        self._decider.state.assumed.forget(volcano_wire.read_event(body).uid)
         return volcano_wire.EVENT_ACCEPTED
 
     def close_session(self, body: bytes, scope: str) -> bytes:

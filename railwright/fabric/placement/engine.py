@@ -51,7 +51,7 @@ class PlacementEngine:
     def score(
         self,
         request: scheduling_request.SchedulingRequest,
-        memory: gang_memory.PlacementMemory = gang_memory.EMPTY,
+        memory: gang_memory.Memory = gang_memory.EMPTY,
     ) -> decisions.Decision:
         """Score every candidate node. `memory` is that of the last decision."""
         gang = gang_status.build_status(request, self._cluster)
