@@ -74,7 +74,6 @@ async def serve(options: settings.Settings) -> int:
         counters.show_sources(**origin.read_metrics())
         for entry_state in assumed_pods.State:
             counters.assumed_pods.labels(entry_state).set(state.assumed.count(entry_state))
-        counters.assumed_pods.labels("unseen").set(state.assumed.unseen)
         waiting, longest_seconds = gangs.count_waiting(time.monotonic())
         counters.gangs_waiting.set(waiting)
         counters.gang_longest_wait_seconds.set(longest_seconds)
