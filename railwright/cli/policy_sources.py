@@ -7,7 +7,7 @@ from urllib import parse
 
 import msgspec
 
-from railwright.cli import object_files, output, switching
+from railwright.cli import object_files, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, installed_names, last_policy, policies, resources, watch_wire
 from railwright.fabric import names, views
@@ -22,11 +22,9 @@ _NO_POLICY = (
     " railwright check"
 )
 
-_DISABLED = "railwright is disabled (`railwright disable`), so the API server creates such a pod without its network; "
-DISABLED = f"{_DISABLED}to restore it: railwright enable"
-_WITHOUT_WEBHOOKS = (
-    f"{_DISABLED}ConfigMap {installed_names.DISABLED} has no MutatingWebhookConfiguration: apply the installation "
-    "again (helm upgrade or kubectl apply -k), then: railwright enable"
+DISABLED = (
+    "railwright is disabled (`railwright disable`), so the API server creates such a pod without its network; to "
+    "restore it: railwright enable"
 )
 UNENFORCED = (
     "the policy is in mode warn, so railwright injects nothing; to enforce the policy: set `mode: enforce`, or remove "
@@ -107,8 +105,8 @@ async def describe_disabled(client: clients.Client) -> str:
     webhooks = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{installed_names.INSTALLATION}"
     described = ""
     try:
-        if config_map := await watch_wire.find_object(client, copy, views.ConfigMap):
-            described = DISABLED if switching.has_webhooks(config_map.data) else _WITHOUT_WEBHOOKS
+        if await watch_wire.find_object(client, copy, views.ConfigMap):
+            described = DISABLED
             return "" if await watch_wire.find_object(client, webhooks, dict[str, Any]) else described
     except errors.ApiError as error:
         if error.foreign or error.status != _FORBIDDEN:

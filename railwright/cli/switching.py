@@ -162,7 +162,8 @@ class Switch:
         if config_map is None:
             return None
         try:
-            return _parse_copy(config_map.data)
+            items = msgspec.json.decode((config_map.data or {})[_KEY], type=list[Object])
+            return [item for item in items if item["kind"] in _PATHS and item["metadata"]["name"]]
         except (KeyError, TypeError, ValueError) as error:
             raise output.UnreadableError(
                 f"{self.copy}: key {_KEY} is not a list of objects ({error}); delete the ConfigMap and use {_INSTALL}"
@@ -178,20 +179,6 @@ class Switch:
         except errors.ApiError as error:
             if error.status != _MISSING:
                 raise
-
-
-def _parse_copy(data: Mapping[str, str] | None) -> list[Object]:
-    """Return the objects in the data of the ConfigMap. Raises KeyError, TypeError or ValueError."""
-    items = msgspec.json.decode((data or {})[_KEY], type=list[Object])
-    return [item for item in items if item["kind"] in _PATHS and item["metadata"]["name"]]
-
-
-def has_webhooks(data: Mapping[str, str] | None) -> bool:
-    """True if `railwright enable` can restore the webhooks from the data of the ConfigMap."""
-    try:
-        return any(item["kind"] == _WEBHOOKS for item in _parse_copy(data))
-    except (KeyError, TypeError, ValueError):
-        return False
 
 
 def disable(arguments: argparse.Namespace) -> int:

@@ -32,8 +32,7 @@ async def assert_one_of_several_is_chosen(plane):
         code, rows = await commands.check(plane, "-n", "others")
         assert code == 1
         assert rows["installed"]["state"] == "ok"
-        variables = "RAILWRIGHT_NAMESPACE=others RAILWRIGHT_INSTALLATION=other"
-        assert rows["installed"]["detail"] == f"others; other commands find this namespace by: export {variables}"
+        assert rows["installed"]["detail"] == "others"
     finally:
         await plane.remove_namespace("others")
 

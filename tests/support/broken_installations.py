@@ -305,11 +305,11 @@ BREAKS = {
                         "Service is railwright-system/rw, expected railwright-system/railwright-webhook"),
     "expired": (issue_certificate(days=30, left=-1), "certificates", "fail", "expired"),
     "a future": (issue_certificate(days=30, left=31), "certificates", "fail", "valid only from"),
-    "soon": (issue_certificate(days=90, left=20), "certificates", "warn", "20 days left of 90 days"),
+    "soon": (issue_certificate(days=90, left=20), "certificates", "warn", "less than a third of its time is left"),
     "another authority": (set_foreign_bundle, "ca-bundle", "fail", "namespaced-workloads.railwright.io"),
     "an empty bundle": (put_hook("policy.railwright.io", "", "clientConfig", "caBundle"), "ca-bundle", "fail",
                         "caBundle is empty"),
-    "the authority ends": (issue_old_authority, "ca-bundle", "warn", "20 days"),
+    "the authority ends": (issue_old_authority, "ca-bundle", "warn", "the CA is valid until "),
     "another writer": (overwrite, "ca-bundle", "warn", "MutatingWebhookConfiguration: cainjector overwrites"),
     "no configuration": (clear("mutating"), "webhook-entries", "fail", "does not call the webhook"),
     "no validation": (clear("validating"), "webhook-entries", "fail", "does not call the webhook"),
@@ -327,7 +327,7 @@ BREAKS = {
     "a condition short": (put_hook("namespaced-workloads.railwright.io", [], "matchConditions"), "webhook-entries",
                           "fail", "has-no-fabric-of-its-own"),
     "kube-system": (put_hook("pods.railwright.io", {}, "namespaceSelector"), "webhook-entries", "fail",
-                    "kube-system and railwright-system"),
+                    "its excluded namespaces lack kube-system, railwright-system"),
     "open": (put_hook("pods.railwright.io", "Ignore", "failurePolicy"), "webhook-entries", "warn", "Ignore"),
     "closed": (put_hook("namespaced-workloads.railwright.io", "Fail", "failurePolicy"), "webhook-entries", "warn",
                "failurePolicy is Fail, expected Ignore"),
@@ -340,7 +340,7 @@ BREAKS = {
     "a bad policy": (edit_policy("transport: roce", "transport: rocev2"), "policy", "fail",
                      "line 6: fabrics.roce.transport"),
     "no GPUs": (edit_nodes(lambda n: [n["status"][w].pop("nvidia.com/gpu") for w in ("capacity", "allocatable")]),
-                "rail-offered", "warn", "none of 3 nodes"),
+                "rail-offered", "warn", "no node has any of nvidia.com/gpu"),
     "no network": (drop("networks", "rail1"), "rail-networks", "fail",
                    "rail1: prod/rail1: pods are rejected"),
     "no networks of a long name": (rename_networks("of-the-training-platform/lan"), "rail-networks", "fail",
@@ -370,12 +370,12 @@ BREAKS = {
         "claim-devices", "warn", "the devices of DeviceClass dranet do not count in scores, because an expression "),
     "no slice of the driver": (
         change_claims(lambda t: t.update({"device-slices": [s for s in t["device-slices"] if "gpu.nvidia" in str(s)]})),
-        "claim-devices", "fail", "no ResourceSlice has the driver dra.net"),
+        "claim-devices", "fail", "no ResourceSlice has a device of DeviceClass dranet"),
     "no device of a rail": (change_claims(edit_policy("rdmap16s27", "rdmap99s0")), "claim-devices", "warn",
-                            "gpu-0: rail0 has no device with dra.net/rdmaDevice rdmap99s0; there is rdmap"),
+                            "gpu-0: rail0 has 0 of 1 device with dra.net/rdmaDevice rdmap99s0; there is rdmap"),
     "an attribute of no device": (
         change_claims(edit_policy("deviceClass: dranet,", "deviceClass: dranet, railAttribute: a.b/x,")),
-        "claim-devices", "warn", "gpu-0: rail0 has no device with a.b/x rdmap16s27; there is no such attribute"),
+        "claim-devices", "warn", "gpu-0: rail0 has 0 of 1 device with a.b/x rdmap16s27; there is no such attribute"),
     "a tainted device": (
         change_claims(lambda t: t.update({"device-slices": [
             s for n in range(3) for s in devices.build_slices(f"gpu-{n}", taints={"pci-0000-10-1b-0": "NoSchedule"})

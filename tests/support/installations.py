@@ -106,16 +106,12 @@ def manifests() -> list[Tree]:
 def build_snapshot(trees: Trees, **more: Any) -> snapshots.Snapshot:
     """Return the snapshot of these trees. Missing dry runs are answered by their policy."""
     objects = {
-        name: [_convert(item, snapshots.SOURCES[name].view) for item in listed] for name, listed in trees.items()
+        name: [msgspec.convert(item, snapshots.SOURCES[name].view) for item in listed] for name, listed in trees.items()
     }
     whole = snapshots.Snapshot(NOW, "https://cluster:6443", objects=objects, **more)
     if not whole.dry_runs:
-        whole.dry_runs = {fabric: _went_through(whole, fabric) for fabric in whole.fabrics}
+        whole.dry_runs = {fabric: _admit(whole, fabric) for fabric in whole.fabrics}
     return whole
-
-
-def _convert(tree: Tree, view: Any) -> Any:
-    return msgspec.Raw(msgspec.json.encode(tree)) if view is msgspec.Raw else msgspec.convert(tree, view)
 
 
 def build_workload(kind: str, name: str, template: Tree, **metadata: Any) -> Tree:
@@ -165,9 +161,9 @@ def trust(trees: Trees, authority: pki.Pair) -> None:
             hook["clientConfig"]["caBundle"] = bundle
 
 
-def _went_through(whole: snapshots.Snapshot, fabric: str) -> snapshots.DryRun:
+def _admit(whole: snapshots.Snapshot, fabric: str) -> Tree:
     record = json.dumps({"policy": getattr(whole.policy_result, "digest", ""), "fabric": fabric})
-    return snapshots.DryRun("default", pod={"metadata": {"annotations": {names.INJECTION: record}}})
+    return {"metadata": {"annotations": {names.INJECTION: record}}}
 
 
 @functools.cache

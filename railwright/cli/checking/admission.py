@@ -4,11 +4,12 @@ import functools
 import importlib.resources
 import json
 import urllib.parse
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from railwright.cli.checking import rows
-from railwright.cli.checking.rows import Assessment, State, fail, ok, row, skip, warn
+from railwright.cli.checking.rows import Result, fail, ok, row, skip, warn
 from railwright.cli.checking.snapshots import (
     CONFIGURATION,
     NAME_LABEL,
@@ -19,7 +20,7 @@ from railwright.cli.checking.snapshots import (
     get_list,
     get_map,
     get_path,
-    list_namespaces,
+    list_excluded,
     read_selector,
 )
 from railwright.cluster import policies
@@ -41,7 +42,7 @@ def read_expected() -> Mapping[str, _Hook]:
 
 
 @row(rows.APPLY_WEBHOOKS)
-def check_webhook_entries(snapshot: Snapshot) -> Assessment:
+def check_webhook_entries(snapshot: Snapshot) -> Result:
     """Webhook configurations exist, and their entries are those of this release.
 
     Compares each entry with `manifests/base/admission.yaml`. A URL, more rules, and more namespaces that are excluded
@@ -64,22 +65,20 @@ def check_webhook_entries(snapshot: Snapshot) -> Assessment:
     """
     for source in ("mutating", "validating"):
         if snapshot.find(source, CONFIGURATION) is None:
-            if snapshot.is_disabled:
-                return fail(*rows.describe_disabled(snapshot))
+            if snapshot.has_copy and source == "mutating":
+                return fail(rows.DISABLED, rows.ENABLE)
             missing = f"{source.capitalize()}WebhookConfiguration {CONFIGURATION} does not exist"
             return fail(f"{missing}: the API server does not call the webhook")
     installed = {str(hook.get("name")): hook for hook in snapshot.hooks}
     expected = read_expected()
     if absent := [name for name in expected if name not in installed]:
         return fail(f"missing: {', '.join(absent)}")
-    problems = [
-        (state, f"{name}: {problem}", fix)
-        for name, shipped in expected.items()
-        for state, problem, fix in _compare(installed[name], shipped)
-    ]
-    for state in (State.FAIL, State.WARN):
-        if found := [problem for problem in problems if problem[0] is state]:
-            return Assessment(state, text.join_first([sentence for _, sentence, _ in found], 3), found[0][2])
+    pairs = [(name, installed[name], shipped) for name, shipped in expected.items()]
+    if different := [f"{name}: {problem}" for name, hook, shipped in pairs for problem in _compare(hook, shipped)]:
+        return fail(text.join_first(different, 3))
+    if unusual := [f"{name}: {problem}" for name, hook, shipped in pairs for problem in _compare_calls(hook, shipped)]:
+        fix = f"apply the entries again: {{apply webhook.failurePolicy=Fail}}; or {_EDIT}"
+        return warn(text.join_first(unusual, 3), fix)
     if snapshot.has_copy:
         return warn(rows.COPY_LEFT, rows.ENABLE)
     if unexpected := sorted(installed.keys() - expected.keys()):
@@ -87,34 +86,39 @@ def check_webhook_entries(snapshot: Snapshot) -> Assessment:
     return ok(text.format_count(len(installed), "entry"))
 
 
-def _compare(hook: _Hook, expected: _Hook) -> Iterator[tuple[State, str, str]]:
-    """Yield the differences of an entry from the release: state, problem, and fix ("" for the row's fix)."""
+def _compare(hook: _Hook, expected: _Hook) -> Iterator[str]:
+    """Yield what has another effect than in the release."""
     installed = _list_fields(hook)
     for field, shipped in _list_fields(expected).items():
-        missing = sorted(shipped - installed[field])
-        if missing and field in ("rules", "matchConditions"):
-            yield State.FAIL, f"its {field} lack {text.join_first(missing, 3)}", ""
-        elif field not in ("rules", "matchConditions") and installed[field] != shipped:
+        if field in ("rules", "matchConditions", "excluded namespaces"):
+            if missing := sorted(shipped - installed[field]):
+                yield f"its {field} lack {text.join_first(missing, 3)}"
+        elif installed[field] != shipped:
             actual, wanted = (" and ".join(sorted(values)) or "empty" for values in (installed[field], shipped))
-            yield State.FAIL, f"{field} is {actual}, expected {wanted}", ""
-    called = {"kube-system", NAMESPACE} - list_namespaces(hook, "NotIn")
-    called &= list_namespaces(hook, "In") or called
-    if called and list_namespaces(expected, "NotIn"):
-        exclusion = f"{{key: {NAME_LABEL}, operator: NotIn, values: [kube-system, {NAMESPACE}]}}"
-        problem = f"does not exclude namespace {' and '.join(sorted(called))}"
-        yield State.FAIL, problem, f"add {exclusion} to its namespaceSelector: {_EDIT}"
+            yield f"{field} is {actual}, expected {wanted}"
+
+
+def _compare_calls(hook: _Hook, expected: _Hook) -> Iterator[str]:
+    """Yield what has another effect than in the release while the webhook is down or slow."""
     failure, shipped_failure = hook.get("failurePolicy", "Fail"), expected["failurePolicy"]
     if failure != shipped_failure:
-        fix = f"apply the entry again: {{apply webhook.failurePolicy=Fail}}; or {_EDIT}"
-        yield State.WARN, f"failurePolicy is {failure}, expected {shipped_failure}", fix
+        yield f"failurePolicy is {failure}, expected {shipped_failure}"
     seconds, fewest = int(hook.get("timeoutSeconds") or _MAX_SECONDS), expected["timeoutSeconds"]
     if not fewest <= seconds <= _MAX_SECONDS:
-        yield State.WARN, f"timeoutSeconds is {seconds}, expected {fewest} to {_MAX_SECONDS}", ""
+        yield f"timeoutSeconds is {seconds}, expected {fewest} to {_MAX_SECONDS}"
 
 
 def _list_fields(hook: _Hook) -> Mapping[str, set[str]]:
     """Return what has to be as in the release, without namespaces that are selected by name."""
     service, url = get_map(hook, "clientConfig", "service"), get_path(hook, "clientConfig", "url")
+    selected = {
+        selector: {
+            " ".join((key, operator, *values))
+            for key, operator, values in read_selector(hook.get(selector))
+            if key != NAME_LABEL
+        }
+        for selector in ("objectSelector", "namespaceSelector")
+    }
     return {
         "Service": {f"{NAMESPACE}/{WEBHOOK}" if url else f"{service.get('namespace')}/{service.get('name')}"},
         "path": {urllib.parse.urlsplit(url).path if url else service.get("path") or "/"},
@@ -123,15 +127,12 @@ def _list_fields(hook: _Hook) -> Mapping[str, set[str]]:
         "rules": {
             f"{operation} {group and f'{group}/'}{resource}"
             for rule in get_list(hook, "rules")
-            for operation in get_list(rule, "operations")
-            for group in get_list(rule, "apiGroups")
-            for resource in get_list(rule, "resources")
+            for operation in rule["operations"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
         },
-        **{
-            key: {" ".join((name, operator, *values)) for name, operator, values in expressions if name != NAME_LABEL}
-            for key in ("objectSelector", "namespaceSelector")
-            for expressions in (read_selector(hook.get(key)),)
-        },
+        **selected,
+        "excluded namespaces": list_excluded(hook),
     }
 
 
@@ -141,7 +142,7 @@ _MAX_ERRORS = 20  # errors printed; a user with more fixes these first
 
 
 @row(rows.CREATE_POLICY)
-def check_policy(snapshot: Snapshot) -> Assessment:
+def check_policy(snapshot: Snapshot) -> Result:
     """Policy exists, is valid and is enforced.
 
     You create ConfigMap `railwright-policy` with the key `policy.yaml`; no installation method includes one. Without it
@@ -165,7 +166,7 @@ def check_policy(snapshot: Snapshot) -> Assessment:
 
 
 @row("apply the ValidatingAdmissionPolicies and their bindings again: {apply admissionPolicy.mode=Deny}")
-def check_admission_policy(snapshot: Snapshot) -> Assessment:
+def check_admission_policy(snapshot: Snapshot) -> Result:
     """Pods that bypass the webhook are rejected.
 
     The ValidatingAdmissionPolicies that reject opted-in pods without an injection record are bound with `Deny`. An
@@ -174,34 +175,26 @@ def check_admission_policy(snapshot: Snapshot) -> Assessment:
     Fails if they are bound with `Deny` while the policy is in mode `warn`: opted-in pods have no injection record then.
     Instead of the chart's value, the label `railwright.io/uninjected: warn` lets the pods of one namespace pass.
     """
-    listed = {str(get_path(policy, "metadata", "name")): policy for policy in snapshot.get_all("admission-policies")}
-    own = {name: policy for name, policy in listed.items() if _is_ours(name, policy)}
+    listed = [item["metadata"]["name"] for item in snapshot.get_all("admission-policies")]
+    own = [name for name in listed if name.startswith(f"{CONFIGURATION}-")]
     if not own:
         return skip(
             "no ValidatingAdmissionPolicy of railwright (chart value admissionPolicy.mode): labelled pods run without "
             "their network while webhooks are removed or set to `failurePolicy: Ignore`"
         )
-    actions: dict[str, set[str]] = {}  # of each policy that has a binding
+    actions: dict[str, set[str]] = defaultdict(set)  # of each policy that has a binding
     for binding in snapshot.get_all("admission-bindings"):
-        policy_actions = actions.setdefault(str(get_path(binding, "spec", "policyName")), set())
-        policy_actions.update(get_list(binding, "spec", "validationActions"))
+        actions[binding["spec"]["policyName"]].update(binding["spec"]["validationActions"])
     if snapshot.policy and not snapshot.policy.is_enforced:
-        if any("Deny" in actions.get(name, ()) for name in own):
+        if any("Deny" in actions[name] for name in own):
             return fail(
                 "the admission policies deny opted-in pods, because mode warn adds no record",
                 f"{_ENFORCE}. Until then let opted-in pods pass: {{apply admissionPolicy.mode=Warn}}",
             )
         return ok("they let opted-in pods pass, as mode warn requires")
-    unbound = text.join_first((name for name in own if name not in actions), 5)
-    if unbound and snapshot.has_copy:
-        return fail(*(rows.describe_disabled(snapshot) if snapshot.is_disabled else (rows.COPY_LEFT, rows.ENABLE)))
-    if unbound:
-        return fail(f"{unbound} has no ValidatingAdmissionPolicyBinding, so it has no effect")
+    if unbound := text.join_first((name for name in own if not actions[name]), 5):
+        fix = rows.ENABLE if snapshot.has_copy else ""
+        return fail(f"{unbound} has no ValidatingAdmissionPolicyBinding, so it has no effect", fix)
     if without_deny := text.join_first((name for name in own if "Deny" not in actions[name]), 5):
         return warn(f"{without_deny} is bound without Deny: the pods it reports still run")
     return ok(text.join_first(own, 5))
-
-
-def _is_ours(name: str, policy: Any) -> bool:
-    is_labelled = get_map(policy, "metadata", "labels").get("app.kubernetes.io/part-of") == "railwright"
-    return is_labelled or name.startswith("railwright") or name.endswith(names.DOMAIN)

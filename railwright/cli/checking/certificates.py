@@ -11,7 +11,7 @@ from cryptography import x509
 
 from certs import inventory, pki
 from railwright.cli.checking import installation, snapshots
-from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
+from railwright.cli.checking.rows import Result, fail, ok, row, warn
 from railwright.cli.checking.snapshots import (
     CERTS,
     EXTENDER,
@@ -35,7 +35,7 @@ _READ_LOG = f"railwright certs rotate; the log says why rotation failed: kubectl
 
 
 @row(_ROTATE, each=lambda _: {WEBHOOK: WEBHOOK, EXTENDER: EXTENDER})
-def check_certificates(snapshot: Snapshot, server: str) -> Assessment:
+def check_certificates(snapshot: Snapshot, server: str) -> Result:
     """Certificates of webhook and extender are valid.
 
     The Secrets `railwright-webhook-tls` and `railwright-extender-tls` exist and contain a certificate and its private
@@ -55,9 +55,8 @@ def check_certificates(snapshot: Snapshot, server: str) -> Assessment:
     secret, name = snapshot.find(f"{server}-secret"), snapshots.SECRETS[server]
     pair = secret.read_pair() if secret else None
     if pair is None:
-        return fail(
-            f"Secret {name} does not exist in namespace {NAMESPACE}, or lacks tls.crt or tls.key", _WAIT + _ROTATE
-        )
+        missing = f"Secret {name} does not exist in namespace {NAMESPACE}, or lacks tls.crt or tls.key"
+        return fail(missing, _WAIT + _ROTATE)
     certificate = pki.load_certificate(pair)
     if certificate is None:
         return fail(
@@ -66,9 +65,9 @@ def check_certificates(snapshot: Snapshot, server: str) -> Assessment:
         )
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if snapshot.now >= end:
-        return fail(f"expired {end:%Y-%m-%d %H:%M} UTC, {_format_duration(snapshot.now - end)} ago", _READ_LOG)
+        return fail(f"expired {_format(end)}", _READ_LOG)
     if snapshot.now < begin:
-        return fail(f"valid only from {begin:%Y-%m-%d %H:%M} UTC", "compare the clocks of the hosts: date -u")
+        return fail(f"valid only from {_format(begin)}", "compare the clocks of the hosts: date -u")
     urls = [""]
     if server == WEBHOOK:
         snapshot.require("mutating")  # its entries name the host
@@ -76,18 +75,14 @@ def check_certificates(snapshot: Snapshot, server: str) -> Assessment:
     # the API server sends the Service's DNS name by SNI; the row webhook-entries reports other Services
     hosts = [urllib.parse.urlsplit(url).hostname or url if url else f"{server}.{NAMESPACE}.svc" for url in urls]
     covered = {str(name.value) for name in pki.find_extension(certificate, x509.SubjectAlternativeName) or ()}
-    if missing := [host for host in dict.fromkeys(hosts) if not {host, f"*.{host.partition('.')[2]}"} & covered]:
+    if uncovered := [host for host in dict.fromkeys(hosts) if not {host, f"*.{host.partition('.')[2]}"} & covered]:
         return fail(
-            f"the certificate does not cover {', '.join(missing)}, the host that callers use",
-            "railwright certs rotate with the --namespace and --host by which callers reach the "
-            + server.rpartition("-")[2],
+            f"the certificate does not cover {', '.join(uncovered)}, the host that callers use",
+            f"railwright certs rotate with the --namespace and --host by which callers reach {server}",
         )
-    left = _format_duration(end - snapshot.now)
     if inventory.is_due(certificate, snapshot.now):
-        return warn(
-            f"{left} left of {_format_duration(end - begin)}: less than a third, and not renewed yet", _READ_LOG
-        )
-    return ok(f"{left} left, until {end:%Y-%m-%d}")
+        return warn(f"valid until {_format(end)}: less than a third of its time is left, and no new one", _READ_LOG)
+    return ok(f"valid until {_format(end)}")
 
 
 @row(
@@ -95,7 +90,7 @@ def check_certificates(snapshot: Snapshot, server: str) -> Assessment:
     "fills caBundle)",
     after=f"certificates/{WEBHOOK}",
 )
-def check_ca_bundle(snapshot: Snapshot) -> Assessment:
+def check_ca_bundle(snapshot: Snapshot) -> Result:
     """Every caBundle verifies the webhook certificate.
 
     This breaks when manifests are applied again over a filled `caBundle`, or when certificate and CA are replaced
@@ -126,15 +121,11 @@ def check_ca_bundle(snapshot: Snapshot) -> Assessment:
     if writers:
         return warn(writers[0])
     end = min(ends)
-    if snapshot.now >= end:
-        return fail(f"the CA expired {end:%Y-%m-%d %H:%M} UTC")
     if end - snapshot.now < _CA_NOTICE:
-        return warn(f"the CA expires in {_format_duration(end - snapshot.now)}")
-    return ok(f"{text.format_count(len(hooks), 'entry')}, by a CA that is valid until {end:%Y-%m-%d}")
+        assess = fail if snapshot.now >= end else warn
+        return assess(f"the CA is valid until {_format(end)}")
+    return ok(f"{text.format_count(len(hooks), 'entry')}, by a CA that is valid until {_format(end)}")
 
 
-def _format_duration(time: dt.timedelta) -> str:
-    if time >= dt.timedelta(days=2):
-        return text.format_count(time.days, "day")
-    hours, minutes = divmod(int(time.total_seconds()) // 60, 60)
-    return f"{hours} h {minutes} min"
+def _format(time: dt.datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M} UTC"

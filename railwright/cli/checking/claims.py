@@ -3,31 +3,25 @@
 Each runs once for each such fabric and names it in its result.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
 from railwright.cli.checking import rows
-from railwright.cli.checking.rows import Assessment, fail, row, warn, warn_of
+from railwright.cli.checking.rows import Result, fail, row, warn, warn_of
 from railwright.cli.checking.snapshots import Snapshot, require
 from railwright.fabric import text
-from railwright.fabric.claims import claim_templates, inventory, objects, selectors, slices
+from railwright.fabric.claims import claim_templates, inventory, selectors, slices
 from railwright.fabric.policy import compiled
 
 GROUP = "claims"
 
 _CREATE_CLASS = (
-    f"install the driver with its class, or correct claims.deviceClass: kubectl get deviceclasses; {rows.EDIT_POLICY}"
+    "install the driver with its class (Kubernetes has resource.k8s.io/v1 from 1.34), or correct claims.deviceClass: "
+    f"kubectl get deviceclasses; {rows.EDIT_POLICY}"
 )
 
 
-class _Offer(NamedTuple):
-    """Devices of a node that has NICs of a fabric."""
-
-    node: str
-    nics: list[slices.OfferedDevice]
-    accelerators: list[slices.OfferedDevice]
-    counts: Counter[str]  # of NICs, by the resources for which they count
+# devices of a node, each with the names of the resources for which it counts
+_Named = Sequence[tuple[slices.OfferedDevice, Sequence[str]]]
 
 
 def _list_claimed_fabrics(snapshot: Snapshot) -> Mapping[str, claim_templates.ClaimedFabric]:
@@ -42,7 +36,7 @@ def _list_claimed_fabrics(snapshot: Snapshot) -> Mapping[str, claim_templates.Cl
     after="policy",
     each=_list_claimed_fabrics,
 )
-def check_claim_devices(snapshot: Snapshot, claims: claim_templates.ClaimedFabric) -> Assessment:
+def check_claim_devices(snapshot: Snapshot, claims: claim_templates.ClaimedFabric) -> Result:
     """Each node with slices has the devices of each rail, and they can be paired with GPUs.
 
     For fabrics with `claims`. The DeviceClasses that the policy names exist (Kubernetes serves resource.k8s.io/v1 from
@@ -60,83 +54,65 @@ def check_claim_devices(snapshot: Snapshot, claims: claim_templates.ClaimedFabri
     On AKS ND GB300 and OKE GB200 the PCIe roots are never equal, because GPUs are on NVLink C2C and the virtual
     functions have PCI domains of their own: use `pairBy: numaNode` where both drivers publish it, otherwise `none`.
     """
-    if "device-classes" in snapshot.unknown:
-        return fail("the API server does not serve resource.k8s.io/v1, which Kubernetes has from 1.34", _CREATE_CLASS)
-    existing = sorted(item.metadata.name for item in snapshot.get_all("device-classes"))
+    classes = {item.metadata.name: item for item in snapshot.get_all("device-classes")}
     required = [name for name in (claims.device_class, claims.accelerator_class) if name]
-    if missing := text.join_first((name for name in required if name not in existing), 5):
-        detail = f"there is no DeviceClass {missing}; there is {text.join_first(existing, 5) or 'none'}"
+    if missing := text.join_first((name for name in required if name not in classes), 5):
+        detail = f"there is no DeviceClass {missing}; there is {text.join_first(sorted(classes), 5) or 'none'}"
         return fail(detail, _CREATE_CLASS)
-    if not any(item.spec.driver == objects.DRANET for item in snapshot.get_all("device-slices")):
-        return fail(
-            f"no ResourceSlice has the driver {objects.DRANET}: pods stay Pending",
-            "check the pods of the driver, and their right to write ResourceSlices: kubectl get resourceslices",
-        )
-    if unread := _list_unread_classes(snapshot, claims):
+    if unread := [name for name in required if selectors.read(classes[name].expressions) is None]:
         return warn(
             f"the devices of DeviceClass {text.join_first(unread, 2)} do not count in scores, because an expression is "
             "more than comparisons with constants, joined by &&"
         )
-    offers = _list_offers(snapshot, claims)
-    if not offers:
-        return fail(f"no device of driver {objects.DRANET} is in DeviceClass {claims.device_class}")
-    problems = [
-        f"{offer.node}: {problem}"
-        for offer in offers
-        for rail in claims.rails.values()
-        if (problem := _find_rail_problem(rail, offer, claims.devices_per_rail))
-    ]
-    if claims.pair_attribute:
-        if not any(offer.accelerators for offer in offers):
-            return fail(f"no node with rails has a device of DeviceClass {claims.accelerator_class}")
-        if unpaired := [*_find_unpaired(claims.pair_attribute, offers)]:
-            pair = f"pair by an attribute that both drivers publish: {rows.EDIT_POLICY}"
-            listed = f"{text.join_first(unpaired, 4)}: pods that need a pair stay Pending there"
-            return fail("; ".join([listed, *problems[:4]]), pair)
-    counts = f"{text.format_count(len(offers), 'node')}, {text.format_count(len(claims.rails), 'rail')}"
-    paired = f", paired by {claims.pair_attribute}" if claims.pair_attribute else ""
-    return warn_of(problems, counts + paired)
-
-
-def _list_unread_classes(snapshot: Snapshot, claims: claim_templates.ClaimedFabric) -> list[str]:
-    """Return the fabric's DeviceClasses with an expression that railwright does not evaluate."""
-    names_of_classes = (claims.device_class, claims.accelerator_class)
-    classes = [item for item in snapshot.get_all("device-classes") if item.metadata.name in names_of_classes]
-    return [item.metadata.name for item in classes if selectors.read(item.expressions) is None]
-
-
-def _list_offers(snapshot: Snapshot, claims: claim_templates.ClaimedFabric) -> list[_Offer]:
-    """Return the devices of each node with a NIC of the fabric's DeviceClass and driver."""
     devices = snapshot.cluster.devices
-    offers: dict[str, _Offer] = {}
-    for device in devices.offered.devices.values():
-        offer = offers.setdefault(device.node, _Offer(device.node, [], [], Counter()))
-        is_nic, own_names = device.id.driver == objects.DRANET, devices.names.find_names(device)
-        device_class = claims.device_class if is_nic else claims.accelerator_class
-        if inventory.name_class(device_class or "") in own_names:
-            (offer.nics if is_nic else offer.accelerators).append(device)
-            offer.counts.update(own_names if is_nic else ())
-    return [offers[node] for node in sorted(offers) if offers[node].nics]
-
-
-def _find_rail_problem(rail: claim_templates.ClaimedRail, offer: _Offer, devices_per_rail: int) -> str:
-    """Return why a node has too few devices of a rail; "" if it has enough."""
-    matching = offer.counts[rail.resource]
-    if matching >= devices_per_rail:
-        return ""
-    if matching:
-        return f"{rail.name} has {text.format_count(devices_per_rail, 'device', part=matching)}"
-    actual = sorted(str(value) for nic in offer.nics if (value := nic.get_value(rail.attribute)) is not None)
-    missing = f"{rail.name} has no device with {rail.attribute} {text.join_first(map(str, rail.values), 5)}"
-    return f"{missing}; there is {text.join_first(actual, 3) or 'no such attribute'}"
-
-
-def _find_unpaired(attribute: str, offers: list[_Offer]) -> Iterator[str]:
-    """Yield each node with GPUs and NICs that never have an equal value of the attribute."""
-    for offer in offers:
-        gpus, nics = (
-            {device.get_value(attribute) for device in devices} for devices in (offer.accelerators, offer.nics)
+    named = {node: devices.list_named(node) for node in sorted(devices.offered.devices_by_node)}
+    nodes = {node: listed for node, listed in named.items() if _list_devices(listed, claims.device_class)}
+    if not nodes:
+        return fail(
+            f"no ResourceSlice has a device of DeviceClass {claims.device_class}: pods stay Pending",
+            "check the pods of the driver, and their right to write ResourceSlices: kubectl get resourceslices",
         )
-        if offer.accelerators and not gpus & nics - {None}:
-            gpu, nic = (text.join_first(sorted(map(str, values - {None})), 1) or "none" for values in (gpus, nics))
-            yield f"{offer.node}: {attribute} is never equal: GPUs have {gpu}, NICs {nic}"
+    problems = [f"{node}: {problem}" for node, listed in nodes.items() for problem in _find_problems(claims, listed)]
+    counts = f"{text.format_count(len(nodes), 'node')}, {text.format_count(len(claims.rails), 'rail')}"
+    if not claims.pair_attribute:
+        return warn_of(problems, counts)
+    with_gpus = {node: listed for node, listed in nodes.items() if _list_devices(listed, claims.accelerator_class)}
+    if not with_gpus:
+        return fail(f"no node with rails has a device of DeviceClass {claims.accelerator_class}")
+    if unpaired := [f"{node}: {pair}" for node, listed in with_gpus.items() if (pair := _compare(claims, listed))]:
+        fix = f"pair by an attribute that both drivers publish: {rows.EDIT_POLICY}"
+        waiting = f"{text.join_first(unpaired, 4)}: pods that need a pair stay Pending there"
+        return fail("; ".join([waiting, *problems[:4]]), fix)
+    return warn_of(problems, f"{counts}, paired by {claims.pair_attribute}")
+
+
+def _list_devices(named: _Named, device_class: str) -> list[slices.OfferedDevice]:
+    return [device for device, own in named if inventory.name_class(device_class) in own]
+
+
+def _read_values(named: _Named, device_class: str, attribute: str) -> list[str]:
+    """Return the values of an attribute that the devices of a class have."""
+    values = {device.get_value(attribute) for device in _list_devices(named, device_class)} - {None}
+    return sorted(map(str, values))
+
+
+def _find_problems(claims: claim_templates.ClaimedFabric, named: _Named) -> Iterator[str]:
+    """Yield each rail of which a node has too few devices, with the values that its NICs have."""
+    for rail in claims.rails.values():
+        count = sum(rail.resource in own for _, own in named)
+        if count < claims.devices_per_rail:
+            devices = text.format_count(claims.devices_per_rail, "device", part=count)
+            wanted = text.join_first(map(str, rail.values), 5)
+            actual = text.join_first(_read_values(named, claims.device_class, rail.attribute), 3)
+            there = actual or "no such attribute"
+            yield f"{rail.name} has {devices} with {rail.attribute} {wanted}; there is {there}"
+
+
+def _compare(claims: claim_templates.ClaimedFabric, named: _Named) -> str:
+    """Return the values of the attribute of pairs if no GPU and NIC of a node have an equal one, otherwise ""."""
+    gpus = _read_values(named, claims.accelerator_class, claims.pair_attribute)
+    nics = _read_values(named, claims.device_class, claims.pair_attribute)
+    if not {*gpus}.isdisjoint(nics):
+        return ""
+    gpu, nic = (text.join_first(values, 1) or "none" for values in (gpus, nics))
+    return f"{claims.pair_attribute} is never equal: GPUs have {gpu}, NICs {nic}"

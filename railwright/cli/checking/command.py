@@ -1,6 +1,6 @@
 """Runs `railwright check`: repeats the checks for --wait, prints the results and sets the exit code.
 
-Prints each problem, and one line for each group of other rows.
+Prints each problem, why checks were skipped, and a summary.
 """
 
 import argparse
@@ -21,9 +21,9 @@ from railwright.cli.checking import (
     installation,
     nodes,
     pods,
-    reader,
     rows,
     scheduling,
+    snapshots,
 )
 from railwright.cli.checking.rows import PROBLEMS, Result, Row, State
 from railwright.cli.checking.snapshots import NAMESPACE
@@ -48,25 +48,22 @@ _WORDS = {State.FAIL: "failed", State.WARN: "warned", State.OK: "passed", State.
 
 
 def format_report(results: Sequence[Result], *, verbose: bool = False) -> Iterator[Line]:
-    """Yield the lines of a run: problems, a line for each group and a summary; with `verbose`, each row."""
-    for index, (group, grouped) in enumerate(itertools.groupby(results, key=lambda result: result.group)):
-        listed = list(grouped)
+    """Yield the lines of a run: problems, why checks were skipped, and a summary; with `verbose`, each row."""
+    for group, grouped in itertools.groupby(results, key=lambda result: result.group):
         if verbose:
-            yield from ((),) if index else ()
             yield ((group, "bold"),)
-        for result in listed:
+        for result in grouped:
             if verbose or result.state in PROBLEMS:
                 yield from _format_result(result)
-        if not verbose:
-            yield from _format_group(listed)
-    yield ()
+        if verbose:
+            yield ()
+    names = {result.check: result.name for result in results}
+    reasons = [
+        f"until this is fixed: {names[result.waits_for]}" if result.waits_for else f"because {result.detail}"
+        for result in results
+        if result.waits_for or (result.unread and result.state is State.SKIP)
+    ]
     if not verbose:
-        names = {result.check: result.name for result in results}
-        reasons = [
-            f"until this is fixed: {names[result.waits_for]}" if result.waits_for else f"because {result.detail}"
-            for result in results
-            if _is_folded(result)
-        ]
         for reason, count in collections.Counter(reasons).items():
             yield (("-", "dim"), (f" {text.format_count(count, 'check')} skipped {reason}", "dim"))
     yield _format_summary(results, verbose=verbose)
@@ -83,22 +80,6 @@ def _format_result(result: Result) -> Iterator[Line]:
         return
     detail = f": {result.detail}" if result.detail else ""
     yield ((mark, style), (f" {name}", "dim" if result.state is State.SKIP else ""), (detail, "dim"))
-
-
-def _is_folded(result: Result) -> bool:
-    """True for a row that is only counted, because it waits for another one or could not be read."""
-    return bool(result.waits_for) or (result.unread and result.state is State.SKIP)
-
-
-def _format_group(results: Sequence[Result]) -> Iterator[Line]:
-    """Yield the line of a group, unless all its rows are folded, or its only rows are problems."""
-    counts = collections.Counter(result.state for result in results if not _is_folded(result))
-    passed, skipped = counts[State.OK], counts[State.SKIP]
-    if passed or skipped:
-        totals = [f"{passed} of {counts.total() - skipped} passed"] if counts.total() > skipped else []
-        totals += [f"{skipped} skipped"] if skipped else []
-        mark, style = _MARKS[next(state for state in _WORDS if counts[state])]
-        yield ((mark, style), (f" {results[0].group}: ", ""), (", ".join(totals), "dim"))
 
 
 def _format_summary(results: Sequence[Result], *, verbose: bool) -> Line:
@@ -181,18 +162,15 @@ def _is_unreachable(results: Sequence[Result]) -> bool:
 
 async def _run_until_passed(client: clients.Client, arguments: argparse.Namespace, problem: str) -> list[Result]:
     """Run the checks and return the results. With --wait, repeat them until none fails or the time is up."""
-    end, status, told = time.monotonic() + arguments.wait, f"reading {client.host}", ""
+    end, status = time.monotonic() + arguments.wait, f"reading {client.host}"
     while True:
         with output.show_progress(status):
-            snapshot = await reader.read(client, probing=arguments.namespace_for_probe, problem=problem)
+            snapshot = await snapshots.read(client, probed=arguments.namespace_for_probe, problem=problem)
         results = [*rows.run(GROUPS, snapshot)]
         if time.monotonic() >= end or not _has_failures(results, strict=arguments.strict):
             return results
-        failed = {result.check: result.detail for result in results if result.state is State.FAIL}
-        if (invalid := failed.get("policy", "")) and invalid != told:  # which waiting alone does not correct
-            output.print_note(f"policy: {'; '.join(invalid.splitlines())}")
-        told = invalid
-        waiting = f"waiting for {', '.join(failed) or 'warnings'}"
+        failed = [f"{result.check}: {result.detail}" for result in results if result.state is State.FAIL]
+        waiting = f"waiting for {'; '.join(failed) or 'warnings'}".replace("\n", "; ")
         if waiting != status and not output.is_animated(sys.stderr):
             output.print_note(waiting)
         status, problem = waiting, ""

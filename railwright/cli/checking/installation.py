@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from railwright.cli.checking import rows, snapshots
-from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
+from railwright.cli.checking.rows import Result, fail, ok, row, warn
 from railwright.cli.checking.snapshots import (
     CERTS,
     EXTENDER,
@@ -14,14 +14,12 @@ from railwright.cli.checking.snapshots import (
     Snapshot,
     find_named,
     get_list,
-    get_map,
     get_path,
     list_containers,
     require,
 )
 from railwright.cluster import installed_names
-from railwright.fabric import names, text, version
-from railwright.fabric.policy import shortcomings
+from railwright.fabric import text, version
 
 GROUP = "installation"
 
@@ -31,10 +29,8 @@ _INSTALL = (
 )
 
 
-@row(
-    "give --kubeconfig or --context of a cluster that you can reach and may use; to verify: kubectl version",
-)
-def check_api_reachable(snapshot: Snapshot) -> Assessment:
+@row("give --kubeconfig or --context of a cluster that you can reach and may use; to verify: kubectl version")
+def check_api_reachable(snapshot: Snapshot) -> Result:
     """API server answers.
 
     All other checks depend on this. Check the kubeconfig, the context, the VPN and the credentials: `kubectl version`.
@@ -45,7 +41,7 @@ def check_api_reachable(snapshot: Snapshot) -> Assessment:
 
 
 @row(_INSTALL)
-def check_installed(snapshot: Snapshot) -> Assessment:
+def check_installed(snapshot: Snapshot) -> Result:
     """The webhook is installed.
 
     Without its namespace and the Deployment `railwright-webhook`, opted-in pods cannot be created, and nothing else is
@@ -63,10 +59,7 @@ def check_installed(snapshot: Snapshot) -> Assessment:
         is_partial = any(snapshot.find("deployments", name) for name in (EXTENDER, CERTS))
         fix = "apply the Deployment again: {apply}" if is_partial else ""
         return fail(f"Deployment {WEBHOOK} does not exist in namespace {NAMESPACE}", fix)
-    if (NAMESPACE, installed_names.POLICY) == (names.NAMESPACE, names.POLICY_CONFIGMAP):
-        return ok(NAMESPACE)
-    variables = f"RAILWRIGHT_NAMESPACE={NAMESPACE} RAILWRIGHT_INSTALLATION={installed_names.INSTALLATION}"
-    return ok(f"{NAMESPACE}; other commands find this namespace by: export {variables}")
+    return ok(NAMESPACE)
 
 
 def _list_servers(snapshot: Snapshot) -> Mapping[str, str]:
@@ -76,7 +69,7 @@ def _list_servers(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 @row(f"kubectl -n {NAMESPACE} describe pods", each=_list_servers)
-def check_replicas(snapshot: Snapshot, server: str) -> Assessment:
+def check_replicas(snapshot: Snapshot, server: str) -> Result:
     """The installation's Deployments are ready, the webhook's with at least two replicas.
 
     The detail quotes kubelet or the scheduler. A running pod that is not ready reports the reason on `/readyz` and in
@@ -89,14 +82,11 @@ def check_replicas(snapshot: Snapshot, server: str) -> Assessment:
     server's proxy, if you may get `pods/proxy` in railwright's namespace.
     """
     deployment = get_deployment(snapshot, server)
-    desired = get_path(deployment, "spec", "replicas")
-    desired = 1 if desired is None else int(desired)
-    ready = int(get_path(deployment, "status", "readyReplicas") or 0)
+    desired, ready = deployment["spec"]["replicas"], get_path(deployment, "status", "readyReplicas") or 0
     scale = f"kubectl -n {NAMESPACE} scale deployment {server} --replicas={1 if server == CERTS else 2}"
     if desired == 0:
         return fail("scaled to 0", scale)
-    labels = get_map(deployment, "spec", "selector", "matchLabels")
-    selector = ",".join(f"{key}={value}" for key, value in labels.items())
+    selector = ",".join(map("=".join, deployment["spec"]["selector"]["matchLabels"].items()))
     read_log = f"kubectl -n {NAMESPACE} logs -l {selector} --tail=-1"
     pods = {str(get_path(pod, "metadata", "name")): pod for pod in snapshot.list_server_pods(server)}
     stale = [
@@ -112,10 +102,8 @@ def check_replicas(snapshot: Snapshot, server: str) -> Assessment:
             return fail(f"{detail}; replicas need a policy to become ready, and {missing}", rows.CREATE_POLICY)
         return fail(detail, f"kubectl -n {NAMESPACE} describe pods -l {selector}; of a pod that runs: {read_log}")
     if stale:
-        apply = "apply the roles again: {apply}"
-        if server == WEBHOOK and any("resourceclaimtemplates" in line for line in stale):
-            apply = f"{shortcomings.GRANT_CLAIMS}: {{apply webhook.claims=true}}"
-        return warn("; ".join(stale[:3]), f"its log names the missing permission, or the error: {read_log}; {apply}")
+        cause = f"its log names the missing permission, or the error: {read_log}"
+        return warn("; ".join(stale[:3]), f"{cause}; apply the roles again: {{apply}}")
     if desired == 1 and server == WEBHOOK:
         return warn("1 replica: opted-in pods cannot be created while it restarts or its node is drained", scale)
     return ok(f"{ready} of {desired}")
@@ -133,11 +121,8 @@ def _find_reasons(pod: Any) -> Iterator[str]:
             return
 
 
-_TAG = re.compile(r":v?(\d+\.\d+\.\d+[^@]*)(@.*)?$")
-
-
 @row("install the CLI of the installed release, or upgrade the servers: {apply}")
-def check_images(snapshot: Snapshot) -> Assessment:
+def check_images(snapshot: Snapshot) -> Result:
     """CLI and server versions match.
 
     An image tag such as `latest` names no version: the row is then not ticked, because it is not known which release
@@ -151,8 +136,9 @@ def check_images(snapshot: Snapshot) -> Assessment:
     if len({*images.values()}) > 1:
         return warn("; ".join(f"{name} runs {image}" for name, image in images.items()))
     image = next(iter(images.values()), "the image")
-    match = require(_TAG.search(image), f"{image} names no version, so it is not known which release runs")
-    if match[1] != version.VERSION:
+    release = re.search(r":v?(\d+\.\d+\.\d+[^@]*)(@.*)?$", image)
+    release = require(release, f"{image} names no version, so it is not known which release runs")
+    if release[1] != version.VERSION:
         return warn(f"the cluster runs {image}, this command is {version.VERSION}: checks may not fit that release")
     return ok(image)
 

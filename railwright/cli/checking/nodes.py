@@ -3,10 +3,10 @@
 Each runs once for each fabric and names it in its result, except the row about node shapes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from railwright.cli.checking import rows
-from railwright.cli.checking.rows import Assessment, fail, ok, row, warn, warn_of
+from railwright.cli.checking.rows import Result, fail, ok, row, warn, warn_of
 from railwright.cli.checking.snapshots import Snapshot, require
 from railwright.fabric import hypernodes, intent, names, resources, text, topology
 from railwright.fabric.placement.state import object_info
@@ -57,7 +57,7 @@ def list_nodes(snapshot: Snapshot, fabric: model.Fabric) -> list[object_info.Nod
     after="policy",
     each=list_fabrics,
 )
-def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
+def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     """Each rail's network exists and fits the policy.
 
     The NetworkAttachmentDefinition of every rail exists under its `namespace/name`. Pods are rejected while one is
@@ -67,18 +67,13 @@ def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     """
     named = {rail.network_key for rail in fabric.rails if rail.network_key}
     require(named, "no rail has a network")
-    networks = snapshot.get_all("networks")
-    if "networks" in snapshot.unknown:
-        return fail(
-            "the API server has no kind NetworkAttachmentDefinition, but rails of the policy have `network`",
-            f"install Multus (multus-cni) with its CRD, or remove `network` from the rails: {rows.EDIT_POLICY}",
-        )
-    absent = named - {network.metadata.key for network in networks}
+    absent = named - {network.metadata.key for network in snapshot.get_all("networks")}
     # NETWORK_MISSING has room for one short name, because the length of admission's warnings is limited
     if missing := [f"{rail.name}: {rail.network}" for rail in fabric.rails if rail.network_key in absent]:
         return fail(
             f"there is no NetworkAttachmentDefinition for {text.join_first(missing, 4)}: pods are rejected",
-            f"create it, or correct its name in the policy: kubectl get net-attach-def -A; {rows.EDIT_POLICY}",
+            "create it, or correct its name in the policy; Multus (multus-cni) has the CRD: kubectl get net-attach-def "
+            f"-A; {rows.EDIT_POLICY}",
         )
     found = _find_shortcomings(snapshot, fabric)
     if different := found.get(Code.RAIL_RESOURCES_DIFFER):
@@ -99,11 +94,11 @@ def _find_shortcomings(snapshot: Snapshot, fabric: model.Fabric) -> Mapping[str,
     after="policy rail-networks",
     each=list_fabrics,
 )
-def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
+def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     """Nodes with accelerators offer each rail's device pool.
 
-    At least one node offers each rail's device pool; the detail has the number of nodes. Without any, pods stay
-    Pending. Admission only warns about this, because an autoscaler may add such nodes.
+    At least one node offers each rail's device pool. Without any, pods stay Pending. Admission only warns about this,
+    because an autoscaler may add such nodes.
 
     Warns about nodes that have accelerators and lack the device pool of a rail: pods go there last. Nodes that have
     rails of another fabric only are left out. Also warns if no node has accelerators or exactly `gpusPerNode` of them,
@@ -111,37 +106,32 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     transport needs no pool.
     """
     require(not fabric.claims, "the rails come as claims: see claim-devices")
-    nodes, found = snapshot.cluster.nodes.values(), _find_shortcomings(snapshot, fabric)
+    pools, found = _list_pools(fabric), _find_shortcomings(snapshot, fabric)
     if absent := found.get(Code.DEVICES_NOT_OFFERED):
         return fail(absent.message)
-    if unbound := found.get(Code.RAIL_WITHOUT_RESOURCE):
-        return warn(unbound.text, rows.EDIT_POLICY)
+    for code in (Code.RAIL_WITHOUT_RESOURCE, Code.GPUS_EXCEED_NODE):
+        if code in found:
+            return warn(found[code].text, rows.EDIT_POLICY)
     if not (with_accelerators := _list_accelerated(snapshot)):
         return warn(
-            f"none of {text.format_count(len(nodes), 'node')} has any of {', '.join(snapshot.accelerators)}",
+            f"no node has any of {', '.join(snapshot.accelerators)}",
             f"check the pods of the device plugins, and `accelerators` in the policy: {rows.EDIT_POLICY}",
         )
-    pools = _list_pools(fabric)
+    require(pools, "no rail has a device pool")
     others = [pool for other in list_fabrics(snapshot).values() for pool in _list_pools(other)]
-    accelerated = [node for node in with_accelerators if _has_any(node, pools) or not _has_any(node, others)]
+    nodes = [node for node in with_accelerators if _has_any(node, pools) or not _has_any(node, others)]
     missing = [
         f"{node.name} lacks {text.join_first(lacking, 2)}"
-        for node in accelerated
+        for node in nodes
         if (lacking := [name for name in pools if not node.capacity.get(name)])
     ]
     if missing:
-        share = text.format_count(len(accelerated), "node", part=len(missing))
+        share = text.format_count(len(nodes), "node", part=len(missing))
         return warn(
             f"{share} with accelerators: {text.join_first(missing, 4)}",
             "install the device plugin there, or exclude the node: kubectl taint node NODE rails=none:NoSchedule",
         )
-    if differing := found.get(Code.GPUS_EXCEED_NODE):
-        return warn(differing.text, rows.EDIT_POLICY)
-    require(pools, "no rail has a device pool")
-    counts = [sum(node.allocatable.get(name, 0) > 0 for node in nodes) for name in pools]
-    fewest, most = min(counts), max(counts)
-    number = fewest if fewest == most else f"{fewest} to {most}"
-    return ok(f"on {number} of {text.format_count(len(nodes), 'node')}")
+    return ok(text.format_count(len(nodes), "node"))
 
 
 @row(
@@ -150,7 +140,7 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     after="policy rail-offered",
     each=list_fabrics,
 )
-def check_rail_dead(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
+def check_rail_dead(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     """No node has lost all devices of a rail.
 
     Warns about nodes that have devices of a pool (`capacity`) but none allocatable. The link is down, or the device
@@ -178,21 +168,17 @@ def check_rail_dead(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     f"correct `nodeShapes[].match`: {rows.EDIT_POLICY}; to list labels: kubectl get nodes --show-labels",
     after="policy",
 )
-def check_node_shapes(snapshot: Snapshot) -> Assessment:
+def check_node_shapes(snapshot: Snapshot) -> Result:
     """Node shapes match the nodes.
 
     Skipped if the policy has no `nodeShapes`.
     """
     known = require(snapshot.require_policy().node_shapes, "the policy has no nodeShapes")
-    accelerated = require(_list_accelerated(snapshot), "no node has accelerators")
-    shapes = {node.name: model.find_shape(known, node.labels) for node in accelerated}
-    count_text = text.format_count(len(accelerated), "node")
-    if shapeless := [name for name, shape in shapes.items() if shape is None]:
-        share = text.format_count(len(shapeless), "node", "matches")
-        return warn(f"of {count_text} with accelerators, {share} no shape: {text.join_first(shapeless, 3)}")
-    if unused := shortcomings.list_unused_shapes(known, [node.labels for node in accelerated]):
-        return warn(f"no node matches the shape {text.join_first(unused, 5)}")
-    return ok(f"{count_text}, {text.format_count(len(known), 'shape')}")
+    nodes = require(_list_accelerated(snapshot), "no node has accelerators")
+    shapeless = [f"{node.name} matches no shape" for node in nodes if model.find_shape(known, node.labels) is None]
+    unused = shortcomings.list_unused_shapes(known, [node.labels for node in nodes])
+    problems = [*shapeless, *(f"no node matches the shape {name}" for name in unused)]
+    return warn_of(problems, f"{text.format_count(len(nodes), 'node')}, {text.format_count(len(known), 'shape')}")
 
 
 @row(
@@ -200,7 +186,7 @@ def check_node_shapes(snapshot: Snapshot) -> Assessment:
     after="policy",
     each=list_fabrics,
 )
-def check_domains(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
+def check_domains(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     """Nodes are in the fabric's topology domains.
 
     Nodes with rails have the label of the closest topology domain. Nodes without it belong to no leaf switch, and gangs
@@ -208,18 +194,7 @@ def check_domains(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     """
     nodes = list_nodes(snapshot, fabric)
     if fabric.placement.preset == "volcano" and not fabric.placement.domains:
-        tree = hypernodes.Tree()
-        labels = {item.metadata.name: item.metadata.labels for item in snapshot.get_all("nodes")}
-        create = "Volcano's topology discovery creates them; to list: kubectl get hypernodes"
-        if not (hyper_nodes := snapshot.get_all("hypernodes")):
-            return fail("there is no HyperNode", create)
-        tree.replace(hyper_nodes)
-        problems = [*tree.find_problems(labels)]
-        if outside := [node.name for node in nodes if not tree.read_values(node.name, node.labels)]:
-            share = text.format_count(len(outside), "node", "is")
-            problems.append(f"{share} in no HyperNode: {text.join_first(outside, 3)}")
-        good = text.format_count(len(hyper_nodes), "HyperNode")
-        return warn_of(problems, good, create)
+        return _assess_hypernodes(snapshot, nodes)
     no_domains = "the fabric has no topology domains: all nodes count as equally close"
     keys = require(presets.list_domain_keys(fabric.placement), no_domains)
     require(nodes, "no node has accelerators and rails of this fabric")
@@ -228,5 +203,16 @@ def check_domains(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     if not unlabelled:
         return ok(f"{text.format_count(len(nodes), 'node', 'has')} {keys[0]}")
     share = text.format_count(len(nodes), "node", "has", part=len(unlabelled))
-    bad = fail if len(unlabelled) == len(nodes) else warn
-    return bad(f"{share} no label {keys[0]}: {text.join_first(unlabelled, 3)}")
+    assess = fail if len(unlabelled) == len(nodes) else warn
+    return assess(f"{share} no label {keys[0]}: {text.join_first(unlabelled, 3)}")
+
+
+def _assess_hypernodes(snapshot: Snapshot, nodes: Sequence[object_info.NodeInfo]) -> Result:
+    create = "Volcano's topology discovery creates them; to list: kubectl get hypernodes"
+    if not (listed := snapshot.get_all("hypernodes")):
+        return fail("there is no HyperNode", create)
+    tree = hypernodes.Tree()
+    tree.replace(listed)
+    problems = tree.find_problems({name: node.labels for name, node in snapshot.cluster.nodes.items()})
+    outside = [f"{node.name} is in no HyperNode" for node in nodes if not tree.read_values(node.name, node.labels)]
+    return warn_of([*problems, *outside], text.format_count(len(listed), "HyperNode"), create)

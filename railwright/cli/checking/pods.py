@@ -1,87 +1,45 @@
 """Rows about pods and workloads: a dry run, missed and rejected pods, and keys without effect."""
 
-import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from railwright.cli import job_pods
 from railwright.cli.checking import rows
-from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
+from railwright.cli.checking.rows import Result, fail, ok, row, warn
 from railwright.cli.checking.snapshots import (
     NAMESPACE,
     WEBHOOK,
     WORKLOADS,
-    DryRun,
     SkipError,
     Snapshot,
+    choose_namespace,
     get_list,
     get_map,
     get_path,
-    require,
 )
+from railwright.cluster import errors
 from railwright.fabric import intent, names, text
 from railwright.fabric.injection import keys, opt_in, templates
 from railwright.fabric.policy import model
 
 GROUP = "pods"
 
-_STRICT = {  # allowed by the `restricted` Pod Security Standard, so by every namespace
-    "allowPrivilegeEscalation": False,
-    "runAsNonRoot": True,
-    "capabilities": {"drop": ["ALL"]},
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
 
-
-def choose_namespace(snapshot: Snapshot, fabric: str, given: str = "") -> str:
-    """Return the given namespace, or the first one that may use the fabric, `default` before others.
-
-    Raise SkipError if there is none, or if the given one may not use it.
-    """
-    allowed: list[str] = [
-        item.metadata.name
-        for item in snapshot.get_all("namespaces")
-        if not item.metadata.deletion_timestamp
-        and item.metadata.name not in snapshot.excluded_namespaces
-        and snapshot.fabrics[fabric].allows_namespace(item.metadata.labels)
-    ]
-    require(allowed, f"no namespace may use fabric {fabric}: the labels of no namespace match its `namespaces`")
-    require(
-        not given or given in allowed,
-        f"namespace {given} does not exist, is excluded, or its labels do not match `namespaces` of fabric {fabric}; "
-        "give another to --namespace-for-probe",
-    )
-    return given or min(allowed, key=lambda namespace: (namespace != "default", namespace))
-
-
-def build_pod(snapshot: Snapshot, fabric: str, namespace: str) -> Mapping[str, Any]:
-    """Return the manifest of the dry-run pod. Apart from an accelerator, nothing in it can be rejected.
-
-    For a privileged fabric it has no security context: the strict one excludes privileged containers.
-    """
-    limits = {snapshot.accelerators[0]: "1", "cpu": "1", "memory": "1Gi"}
-    container: dict[str, Any] = {"name": "probe", "image": "railwright.invalid/check", "resources": {"limits": limits}}
-    if not snapshot.fabrics[fabric].security.privileged:
-        container["securityContext"] = _STRICT
-    metadata = {"name": "railwright-check", "namespace": namespace, "labels": {names.FABRIC: fabric}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
-
-
-def _list_dry_runs(snapshot: Snapshot) -> Mapping[str, DryRun]:
+def _list_fabrics(snapshot: Snapshot) -> Mapping[str, str]:
     snapshot.require("policy", "namespaces")
-    return snapshot.dry_runs
+    return {name: name for name in snapshot.fabrics}
+
+
+_READ_LOG = f"kubectl -n {NAMESPACE} logs deployment/{WEBHOOK}"
 
 
 @row(
-    f"the detail is the API server's error; the webhook's log has more: kubectl -n {NAMESPACE} logs "
-    f"deployment/{WEBHOOK}",
-    each=_list_dry_runs,
+    f"the detail is the API server's error; the webhook's log has more: {_READ_LOG}",
+    each=_list_fabrics,
     after=f"replicas/{WEBHOOK} certificates/{WEBHOOK} ca-bundle webhook-entries policy rail-networks",
 )
-def check_dry_run(snapshot: Snapshot, dry_run: DryRun) -> Assessment:
+def check_dry_run(snapshot: Snapshot, fabric: str) -> Result:
     """A dry-run pod gets its network, by the policy in force.
 
     For each fabric, an opted-in pod is created as a dry run and must come back with an injection record. Nothing is
@@ -91,30 +49,29 @@ def check_dry_run(snapshot: Snapshot, dry_run: DryRun) -> Assessment:
     The injection record names the policy in the ConfigMap. A new policy takes effect within a second; if the record
     keeps naming another, a replica cannot watch the ConfigMap, or uses a `--policy` file.
     """
-    require(dry_run.namespace, dry_run.refusal)
-    location = f"in namespace {dry_run.namespace}"
-    if dry_run.forbidden:
-        raise SkipError(f"you may not create pods -n {dry_run.namespace}; give --namespace-for-probe", unread=True)
-    if dry_run.refusal:
-        return fail(f"{location}: {dry_run.refusal}")
-    record = str(get_map(dry_run.pod, "metadata", "annotations").get(names.INJECTION) or "")
+    namespace = choose_namespace(snapshot, fabric)
+    answer, place = snapshot.dry_runs[fabric], f"in namespace {namespace}"
+    if isinstance(answer, errors.ApiError):
+        if answer.status in (401, 403) and "is forbidden: User " in answer.message:
+            raise SkipError(f"you may not create pods -n {namespace}; give --namespace-for-probe", unread=True)
+        return fail(f"{place}: {answer.message}")
+    if isinstance(answer, errors.ClusterError):
+        return fail(f"{place}: {answer.sentence}")
+    record = str(get_map(answer, "metadata", "annotations").get(names.INJECTION) or "")
     if not record and not _is_enforced(snapshot):
-        raise SkipError(f"{location}: the policy is in mode warn, which adds no record")
+        raise SkipError(f"{place}: the policy is in mode warn, which adds no record")
     if not record:
-        detail = f"a pod {location} was admitted without an injection record"
-        return fail(f"{detail}: the API server did not call the webhook")
-    result = snapshot.policy_result
-    expected = require(result.digest if isinstance(result, model.Policy) else "", "there is no valid policy")
+        return fail(f"a pod {place} was admitted without a record: the API server did not call the webhook")
+    expected = snapshot.policy_result.digest if isinstance(snapshot.policy_result, model.Policy) else ""
     try:
         digest = intent.decode_record(record).policy
     except intent.InvalidRecordError:
         digest = ""
     if digest == expected:
-        return ok(f"{location}, by policy {expected[:15]}")
+        return ok(f"{place}, by policy {expected[:15]}")
     return fail(
         f"the webhook uses {digest[:15] or 'an unknown policy'}, the ConfigMap has {expected[:15]}",
-        f"a new policy takes effect within a second; if this persists, read the webhook's log: kubectl -n {NAMESPACE} "
-        f"logs deployment/{WEBHOOK}",
+        f"a new policy takes effect within a second; if this persists, read the webhook's log: {_READ_LOG}",
     )
 
 
@@ -122,15 +79,13 @@ def _is_enforced(snapshot: Snapshot) -> bool:
     return snapshot.policy is None or snapshot.policy.is_enforced
 
 
-_CREATE_AGAIN = "delete the pods so that their controller creates them again: kubectl -n NAMESPACE delete pod NAME"
-
-
 @row(
     "these pods use TCP: they were labelled after their creation, or were created while the webhook was not called or "
-    "the policy was in mode warn; set the label in the pod template of their workload if the template lacks it, and "
-    f"{_CREATE_AGAIN}"
+    "the policy was in mode warn; set the label in the pod template of their workload if the template lacks it. Once "
+    "the rows above pass, delete the pods so that their controller creates them again: kubectl -n NAMESPACE delete "
+    "pod NAME"
 )
-def check_uninjected(snapshot: Snapshot) -> Assessment:
+def check_uninjected(snapshot: Snapshot) -> Result:
     """Every opted-in pod has its network.
 
     Fails for opted-in pods that run or are pending without an injection. Not counted: mirror pods of static pods, pods
@@ -147,15 +102,12 @@ def check_uninjected(snapshot: Snapshot) -> Assessment:
         if opt_in.find_missed_label(pod, labels.get(pod.metadata.namespace), accelerators, excluded) is not None
     ]
     if missing and _is_enforced(snapshot):  # otherwise the row policy says so
-        return fail(
-            f"{len(missing)} of {injected + len(missing)} were not injected: {text.join_first(missing, 5)}",
-            f"{rows.describe_disabled(snapshot)[1]}; then {_CREATE_AGAIN}" if snapshot.is_disabled else "",
-        )
+        return fail(f"{len(missing)} of {injected + len(missing)} were not injected: {text.join_first(missing, 5)}")
     return ok(text.format_count(injected, "pod") if injected else "no pod has opted in")
 
 
 @row("the Event says how to fix it; to list all: kubectl get events -A --field-selector reason=FabricRefused")
-def check_refused(snapshot: Snapshot) -> Assessment:
+def check_refused(snapshot: Snapshot) -> Result:
     """No pod was rejected recently.
 
     Warns about Events of the last hour for rejected pods (reason `FabricRefused`); the detail quotes the newest. Events
@@ -168,25 +120,21 @@ def check_refused(snapshot: Snapshot) -> Assessment:
         if controller := pod.metadata.controller:
             key = pod.metadata.namespace, controller.kind, controller.name
             newest[key] = max(newest.get(key, ""), pod.metadata.creation_timestamp or "")
-    unread = {(kind.group, kind.name) for source, kind in WORKLOADS.items() if source in snapshot.unread}
-    known = {(kind.group, kind.name) for kind in WORKLOADS.values()} - unread
-    trees = [msgspec.json.decode(body) for source in WORKLOADS for body in snapshot.peek(source)]
-    existing = {get_path(tree, "metadata", "uid"): tree for tree in trees}
+    readable = {(kind.group, kind.name) for source, kind in WORKLOADS.items() if source not in snapshot.unread}
+    existing = {get_path(tree, "metadata", "uid"): tree for _, tree in snapshot.workloads}
     recent = []
     for event in snapshot.list_recent("refusals"):
         owner = event.involved_object
-        is_known = bool(owner.uid) and (owner.api_version.rpartition("/")[0], owner.kind) in known
-        newest_pod = newest.get((owner.namespace, owner.kind, owner.name), "")
-        wants_pods = _wants_pods(existing[owner.uid], existing) if owner.uid in existing else not is_known
-        if newest_pod <= (event.last_timestamp or "") and wants_pods:
+        is_readable = (owner.api_version.rpartition("/")[0], owner.kind) in readable
+        wants_pods = _wants_pods(existing[owner.uid], existing) if owner.uid in existing else not is_readable
+        has_newer_pod = newest.get((owner.namespace, owner.kind, owner.name), "") > (event.last_timestamp or "")
+        if (wants_pods or not owner.uid) and not has_newer_pod:
             recent.append(event)
     if not recent:
         return ok("none in the last hour")
-    owner = recent[0].involved_object
-    named = f"{owner.kind} {owner.namespace}/{owner.name}"
-    return warn(
-        f"{text.format_count(len(recent), 'rejection')} in the last hour, the newest of {named}: {recent[0].message}"
-    )
+    owner, count = recent[0].involved_object, text.format_count(len(recent), "rejection")
+    newest_rejection = f"{owner.kind} {owner.namespace}/{owner.name}: {recent[0].message}"
+    return warn(f"{count} in the last hour, the newest of {newest_rejection}")
 
 
 _REVISION = "deployment.kubernetes.io/revision"  # on a Deployment and its ReplicaSets
@@ -207,12 +155,11 @@ def _list_preflights(snapshot: Snapshot) -> Mapping[str, Sequence[job_pods.Pod]]
     """Return the pods of each fabric that started with a preflight in the last hour, or whose preflight is retried."""
     policy = snapshot.require_policy()
     pods: dict[str, list[job_pods.Pod]] = defaultdict(list)
-    begin = f"{snapshot.now - dt.timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"
     for pod in snapshot.get_all("pods"):
         if (
             any(container.name == names.PREFLIGHT_CONTAINER for container in pod.spec.init_containers or ())
             and pod.metadata.deletion_timestamp is None
-            and (pod.status.start_time >= begin or (pod.preflight_failure and not pod.status.has_ended))
+            and (pod.status.start_time >= snapshot.hour_ago or (pod.preflight_failure and not pod.status.has_ended))
         ):
             pods[intent.find_fabric_name(pod, policy)].append(pod)
     return pods or {"": ()}
@@ -226,7 +173,7 @@ def _list_preflights(snapshot: Snapshot) -> Mapping[str, Sequence[job_pods.Pod]]
     each=_list_preflights,
     after="policy",
 )
-def check_preflight(snapshot: Snapshot, pods: Sequence[job_pods.Pod]) -> Assessment:  # noqa: ARG001 - as for each row
+def check_preflight(snapshot: Snapshot, pods: Sequence[job_pods.Pod]) -> Result:  # noqa: ARG001 - as for each row
     """Preflights pass.
 
     Reads, for each fabric, the pods that started in the last hour, and older ones whose preflight is retried or waits
@@ -289,7 +236,7 @@ def _has_finished(workload: Any) -> bool:
 
 
 @row("each line says what to do in the manifest; pods that exist do not change, so create them again")
-def check_workload_keys(snapshot: Snapshot) -> Assessment:
+def check_workload_keys(snapshot: Snapshot) -> Result:
     """Labels and annotations of railwright have an effect where they are, and name fabrics of the policy.
 
     Examples without effect: the label on a CronJob, which passes no label to its pods; on a Job or JobSet that existed
@@ -307,14 +254,13 @@ def check_workload_keys(snapshot: Snapshot) -> Assessment:
         name = namespace.metadata.name
         if name not in excluded:
             lines += [f"Namespace {name}: {message.line}" for message in keys.check_namespace(namespace.metadata)]
-    for kind, body in ((kind, body) for source, kind in WORKLOADS.items() for body in snapshot.peek(source)):
+    for kind, tree in snapshot.workloads:
         try:
-            workload = templates.read(kind, msgspec.json.decode(body))
+            workload = templates.read(kind, tree)
         except templates.UnreadableError:
             continue  # its controller cannot read it either
         metadata = workload.metadata
-        is_left_out = metadata.namespace in excluded or metadata.controller or metadata.deletion_timestamp
-        if is_left_out or _has_finished(workload.tree):
+        if metadata.namespace in excluded or metadata.controller or metadata.deletion_timestamp or _has_finished(tree):
             continue
         workloads.append(workload)
         uncopied = keys.describe_uncopied(workload) if _is_enforced(snapshot) else ""
@@ -327,4 +273,4 @@ def check_workload_keys(snapshot: Snapshot) -> Assessment:
         return warn("\n".join([*lines[:_MAX_LINES], *more]))
     if unread := [snapshot.unread[source] for source in WORKLOADS if source in snapshot.unread]:
         raise SkipError("; ".join(dict.fromkeys(unread)), unread=True)
-    return ok(text.format_count(sum(len(snapshot.peek(source)) for source in WORKLOADS), "workload"))
+    return ok(text.format_count(len(snapshot.workloads), "workload"))

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from railwright.cli import switching
 from railwright.cli.checking import snapshots
 from railwright.cli.checking.snapshots import CERTS, EXTENDER, NAMESPACE, POLICY, WEBHOOK, SkipError, get_map, get_path
 from railwright.cluster import installed_names
@@ -33,23 +32,28 @@ class State(enum.StrEnum):
 PROBLEMS = (State.FAIL, State.WARN)
 
 
-class Assessment(msgspec.Struct, frozen=True):
-    """Outcome of a row, or of one of its subjects. `fix` overrides the row's fix."""
+class Result(msgspec.Struct, frozen=True):
+    """Result of a row, or of one of its subjects, as `-o json` prints it. `run` fills the fields after `unread`."""
 
     state: State
     detail: str = ""
-    fix: str = ""
+    hint: str = ""  # the fix, "" unless the state is WARN or FAIL; a function of a row leaves out the row's own fix
     unread: bool = False  # the caller could not read what the row needs
+    group: str = ""
+    check: str = ""  # the row's anchor
+    name: str = ""
+    subject: str = ""
+    waits_for: str = ""  # anchor of the failed row that skipped this one
 
 
-ok = functools.partial(Assessment, State.OK)
-warn = functools.partial(Assessment, State.WARN)  # it works now, but not in every case
-fail = functools.partial(Assessment, State.FAIL)
-skip = functools.partial(Assessment, State.SKIP)  # the detail is the reason
+ok = functools.partial(Result, State.OK)
+warn = functools.partial(Result, State.WARN)  # it works now, but not in every case
+fail = functools.partial(Result, State.FAIL)
+skip = functools.partial(Result, State.SKIP)  # the detail is the reason
 
 
-def warn_of(problems: Iterable[str], good: str = "", fix: str = "") -> Assessment:
-    """Return a warning with the first problems, or a passed assessment with the detail `good` if there is none."""
+def warn_of(problems: Iterable[str], good: str = "", fix: str = "") -> Result:
+    """Return a warning with the first problems, or a passed result with the detail `good` if there is none."""
     listed = text.join_first(problems, 4)
     return warn(listed, fix) if listed else ok(good)
 
@@ -61,7 +65,7 @@ class Row(msgspec.Struct, frozen=True):
     name: str  # states the healthy condition
     fix: str  # how to fix a failure, with the command, for `fill_placeholders`
     text: str  # explanation in Markdown
-    assess: Callable[..., Assessment]  # of the snapshot, and with `each` of one subject
+    assess: Callable[..., Result]  # of the snapshot, and with `each` of one subject
     each: Callable[[snapshots.Snapshot], Mapping[str, Any]] | None  # lists the subjects by name; None: there is one
     after: Sequence[str]  # rows whose failure skips this one
 
@@ -71,32 +75,18 @@ def row(
     *,
     each: Callable[[snapshots.Snapshot], Mapping[str, Any]] | None = None,
     after: str = "",
-) -> Callable[[Callable[..., Assessment]], Row]:
+) -> Callable[[Callable[..., Result]], Row]:
     """Turn a function `check_ANCHOR` into a row, named by the first line of its docstring.
 
     The names in `after` are separated by blanks. ANCHOR/SUBJECT waits for one subject of a row.
     """
 
-    def build(assess: Callable[..., Assessment]) -> Row:
+    def build(assess: Callable[..., Result]) -> Row:
         anchor = assess.__name__.removeprefix("check_").replace("_", "-")
         name, _, explanation = inspect.cleandoc(assess.__doc__ or "").partition("\n")
         return Row(anchor, name.removesuffix("."), fix, explanation.strip(), assess, each, after.split())
 
     return build
-
-
-class Result(msgspec.Struct, frozen=True):
-    """Result of a row as `-o json` prints it. `hint` has the fix; it is "" unless the state is WARN or FAIL."""
-
-    group: str
-    check: str  # the row's anchor
-    name: str
-    subject: str
-    state: State
-    detail: str
-    hint: str
-    unread: bool = False
-    waits_for: str = ""  # anchor of the failed row that skipped this one
 
 
 FATAL = ("api-reachable", "installed")  # nothing after these rows can be checked when they fail
@@ -109,32 +99,33 @@ def run(groups: Groups, snapshot: snapshots.Snapshot) -> Iterator[Result]:
     blocked_by: dict[str, str] = {}  # anchor of a failed or dependent row -> anchor of the row to fix first
     for group, item in ((group, item) for group, rows in groups.items() for item in rows):
         blocker = next((blocked_by[anchor] for anchor in (*FATAL, *item.after) if anchor in blocked_by), "")
-        assessments = [("", skip(f"fix {blocker} first"))] if blocker else [*_assess(item, snapshot)]
-        failed = [subject for subject, assessment in assessments if assessment.state is State.FAIL]
+        results = {"": skip(f"fix {blocker} first")} if blocker else _assess(item, snapshot)
+        failed = [subject for subject, result in results.items() if result.state is State.FAIL]
         if blocker or failed:
             blocked_by[item.anchor] = blocker or item.anchor
         blocked_by |= {f"{item.anchor}/{subject}": item.anchor for subject in failed}
-        for subject, outcome in assessments:
-            hint = fill_placeholders(outcome.fix or item.fix, deployments) if outcome.state in PROBLEMS else ""
-            yield Result(
-                group, item.anchor, item.name, subject, outcome.state, outcome.detail, hint, outcome.unread, blocker
-            )
+        for subject, result in results.items():
+            hint = fill_placeholders(result.hint or item.fix, deployments) if result.state in PROBLEMS else ""
+            place = {"group": group, "check": item.anchor, "name": item.name, "subject": subject}
+            yield msgspec.structs.replace(result, **place, hint=hint, waits_for=blocker)
 
 
-def _assess(item: Row, snapshot: snapshots.Snapshot) -> Iterator[tuple[str, Assessment]]:
-    """Yield each subject of a row with its assessment; "" is the subject of a row without any."""
-    try:
-        subjects = [(name, (value,)) for name, value in item.each(snapshot).items()] if item.each else [("", ())]
-    except SkipError as error:
-        yield "", skip(str(error), unread=error.unread)
-        return
-    for subject, arguments in subjects:
+def _assess(item: Row, snapshot: snapshots.Snapshot) -> Mapping[str, Result]:
+    """Return the result of each subject of a row; "" is the subject of a row without any."""
+
+    def assess(*subject: Any) -> Result:
         try:
-            yield subject, item.assess(snapshot, *arguments)
+            return item.assess(snapshot, *subject)
         except SkipError as error:
-            yield subject, skip(str(error), unread=error.unread)
-    if not subjects:
-        yield "", skip("nothing to check")
+            return skip(str(error), unread=error.unread)
+
+    if item.each is None:
+        return {"": assess()}
+    try:
+        subjects = item.each(snapshot)
+    except SkipError as error:
+        return {"": skip(str(error), unread=error.unread)}
+    return {name: assess(subject) for name, subject in subjects.items()} or {"": skip("nothing to check")}
 
 
 # --- fixes, by how railwright was installed -----------------------------------------------------------------
@@ -149,15 +140,11 @@ DISABLED = (
     f"railwright is disabled (`railwright disable`): ConfigMap {installed_names.DISABLED} has the deleted objects, and "
     "labelled pods are created without their network"
 )
-_WITHOUT_WEBHOOKS = (
-    f"railwright is disabled (`railwright disable`): ConfigMap {installed_names.DISABLED} has no "
-    "MutatingWebhookConfiguration, because it was deleted before; labelled pods are created without their network"
-)
-APPLY_WEBHOOKS = "apply the webhook configurations again: {apply}; then, for the caBundle: railwright certs rotate"
 COPY_LEFT = (
     f"ConfigMap {installed_names.DISABLED} of `railwright disable` is left: the command stopped halfway, or an upgrade "
     "enabled railwright again"
 )
+APPLY_WEBHOOKS = "apply the webhook configurations again: {apply}; then, for the caBundle: railwright certs rotate"
 _APPLY = re.compile(r"\{apply(?: ([^}]+))?\}")
 # Labels and annotations that GitOps tools write on what they deploy, with the kind whose name is their value. Argo CD's
 # tracking-id is APPLICATION:GROUP/KIND:NAMESPACE/NAME. (Its docs: resource tracking; Flux's: spec.commonMetadata.)
@@ -167,13 +154,6 @@ _DEPLOYERS: Mapping[str, tuple[str, str]] = {
     "helm.toolkit.fluxcd.io/name": ("Flux", "HelmRelease"),
     "kustomize.toolkit.fluxcd.io/name": ("Flux", "Kustomization"),
 }
-
-
-def describe_disabled(snapshot: snapshots.Snapshot) -> tuple[str, str]:
-    """Return what `railwright disable` has deleted, and the fix: without webhooks in its copy, `enable` refuses."""
-    if switching.has_webhooks(get_map(snapshot.find("disabled"), "data")):
-        return DISABLED, ENABLE
-    return _WITHOUT_WEBHOOKS, f"{APPLY_WEBHOOKS}; then: {ENABLE}"
 
 
 def fill_placeholders(fix: str, deployments: Iterable[Any] = ()) -> str:

@@ -10,7 +10,7 @@ import yaml
 
 from railwright.cli import scheduler_configuration as configuration
 from railwright.cli.checking import installation, nodes
-from railwright.cli.checking.rows import Assessment, fail, ok, row, warn
+from railwright.cli.checking.rows import Result, fail, ok, row, warn
 from railwright.cli.checking.snapshots import (
     EXTENDER,
     NAMESPACE,
@@ -29,7 +29,6 @@ from railwright.fabric.policy import model
 GROUP = "scheduling"
 
 _VOLCANO_LISTEN = "--volcano-listen"  # option of the extender: a port for Volcano alone
-_PREDICATE = "extender.predicateVerb"
 _UNSEEN = (
     "whether this scheduler asks the extender is not known: its configuration is a file. It does if the extender's "
     "metric railwright_requests_total grows while such a pod is placed"
@@ -41,20 +40,11 @@ _UNREACHED = (
 )
 
 
-def _find_unmanaged(snapshot: Snapshot, managed: Sequence[str]) -> str:
-    """Return the policy's resources that are missing in a list of managed resources, "" if none is."""
-    fabrics = {name: fabric for name, fabric in nodes.list_fabrics(snapshot).items() if not fabric.claims}
-    fabrics |= {name: fabric for name, fabric in snapshot.fabrics.items() if fabric.claims}
-    policy = msgspec.structs.replace(snapshot.require_policy(), fabrics=fabrics)
-    missing = text.join_first(sorted({*configuration.list_resources(policy)} - {*managed}), 5)
-    return f"lacks {missing}: the scheduler does not ask the extender about their pods" if missing else ""
-
-
 @row(
     "kubectl -n volcano-system edit configmap volcano-scheduler-configmap; to print what the ConfigMap "
     "must have: railwright policy scheduler-config --scheduler volcano"
 )
-def check_volcano_configuration(snapshot: Snapshot) -> Assessment:
+def check_volcano_configuration(snapshot: Snapshot) -> Result:
     """Volcano is configured to call the extender.
 
     Compares ConfigMap `volcano-scheduler-configmap` in `volcano-system` with what `railwright policy scheduler-config`
@@ -71,43 +61,52 @@ def check_volcano_configuration(snapshot: Snapshot) -> Assessment:
     if "extender" not in plugins:
         return warn("Volcano does not call railwright: its tiers have no plugin `extender`")
     arguments, order = plugins["extender"], [*plugins]
-    problems = [*_find_argument_problems(arguments, snapshot)]
+    problems = [*_find_argument_problems(arguments, snapshot, fabrics)]
     if "predicates" in order and order.index("extender") < order.index("predicates"):
         problems.append("plugin extender is listed before predicates: the extender is called for nodes that do not fit")
     if problems:
         return fail("; ".join(problems))
-    url, verb = str(arguments.get("extender.urlPrefix")), arguments.get(_PREDICATE)
     segmented = [name for name, item in fabrics.items() if (item.nvlink_segment or 1) > 1]
+    verb = arguments.get("extender.predicateVerb", "not set")
     if segmented and verb != "predicate":
         return warn(
-            f"{_PREDICATE} is {verb or 'not set'}, not predicate: fabric {text.join_first(segmented, 5)} has "
+            f"extender.predicateVerb is {verb}, not predicate: fabric {text.join_first(segmented, 5)} has "
             "nvlinkSegment, and Volcano may place pods of a segment outside of its NVLink domain"
         )
-    if verb and not segmented:  # it costs a request with the whole node for each task
-        return ok(f"{url}; {_PREDICATE} is needed only if no pod may start on a node with a broken rail")
-    return ok(url)
+    return ok(str(arguments["extender.urlPrefix"]))
 
 
-def _find_argument_problems(arguments: Mapping[str, Any], snapshot: Snapshot) -> Iterator[str]:
+def _find_argument_problems(
+    arguments: Mapping[str, Any], snapshot: Snapshot, fabrics: Mapping[str, model.Fabric]
+) -> Iterator[str]:
+    """Yield the differences from the arguments that `railwright policy scheduler-config` prints."""
+    claimed = {name: fabric for name, fabric in snapshot.fabrics.items() if fabric.claims}
+    document = msgspec.structs.replace(snapshot.require_policy(), fabrics={**fabrics, **claimed})
+    printed = yaml.safe_load(configuration.format_volcano(configuration.list_resources(document)))
+    for key, expected in configuration.list_plugins(printed)["extender"].items():
+        value = arguments.get(key)
+        if key == "extender.urlPrefix":
+            yield from _find_url_problems(str(value or "missing"), snapshot)
+        elif key == "extender.httpTimeout":
+            if not isinstance(value, str):
+                yield f"{key} is not a duration such as {expected}"
+        elif key == configuration.MANAGED:  # without it, Volcano asks about all pods
+            managed = {*map(str, get_list(arguments, key))}
+            if key in arguments and (missing := text.join_first(sorted({*expected} - managed), 5)):
+                yield f"{key} lacks {missing}: the scheduler does not ask the extender about their pods"
+        elif value != expected:
+            yield f"{key} is {value!r}, not {expected!r}"
+
+
+def _find_url_problems(url: str, snapshot: Snapshot) -> Iterator[str]:
     options = read_options(find_named(snapshot.peek("deployments"), EXTENDER))
-    url, scheme = str(arguments.get("extender.urlPrefix", "")), "http" if "--plain-http" in options else "https"
-    expected_url = f"{scheme}://{EXTENDER}.{NAMESPACE}.svc:{8715 if _VOLCANO_LISTEN in options else 8713}"
-    if "/volcano" not in url or (EXTENDER in url and not url.startswith(expected_url)):
-        yield f"extender.urlPrefix is {url or 'missing'}, not {expected_url}/volcano"
+    scheme, port = "http" if "--plain-http" in options else "https", 8715 if _VOLCANO_LISTEN in options else 8713
+    expected = f"{scheme}://{EXTENDER}.{NAMESPACE}.svc:{port}"
+    if "/volcano" not in url or (EXTENDER in url and not url.startswith(expected)):
+        yield f"extender.urlPrefix is {url}, not {expected}/volcano"
     if "--client-ca" in options and _VOLCANO_LISTEN not in options:
         setting = "set extender.volcano.enabled of the chart"
         yield f"the extender requires a client certificate, which Volcano cannot present: {setting}"
-    expected = configuration.list_plugins(yaml.safe_load(configuration.format_volcano(())))["extender"]
-    for key, value in expected.items():
-        if key.endswith(("Verb", "ignorable")) and arguments.get(key) != value:
-            yield f"{key} is {arguments.get(key)!r}, not {value!r}"
-    if not isinstance(arguments.get("extender.httpTimeout"), str):
-        yield "extender.httpTimeout is not a duration such as 5s"
-    managed = arguments.get(configuration.MANAGED, [])
-    if not isinstance(managed, list):
-        yield f"{configuration.MANAGED} is not a list"
-    elif configuration.MANAGED in arguments and (problem := _find_unmanaged(snapshot, [*map(str, managed)])):
-        yield f"{configuration.MANAGED} {problem}"
 
 
 @row(
@@ -116,7 +115,7 @@ def _find_argument_problems(arguments: Mapping[str, Any], snapshot: Snapshot) ->
     each=nodes.list_fabrics,
     after="policy",
 )
-def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
+def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     """One scheduler places the pods of a fabric's nodes, and asks the extender about them.
 
     Each scheduler counts devices by its own watch. Two that choose one node at the same moment both bind their pod, and
@@ -149,15 +148,16 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Assessment:
     own = Counter(map(configuration.get_scheduler, injected))
     candidates = sorted(callers or own, key=lambda name: -own[name])
     chosen = fabric.placement.scheduler_name or require(candidates, "no pod with accelerators runs there")[0]
-    problems = []
-    if others := [pod for pod in pods if configuration.get_scheduler(pod) != chosen]:
+    others = [pod for pod in pods if configuration.get_scheduler(pod) != chosen]
+    problem = ""
+    if others:
         placed_by = text.join_first(sorted(map(configuration.get_scheduler, others)), 3)
         listed = text.join_first([pod.metadata.full_name for pod in others], 4)
-        problems.append(f"{placed_by} has placed {listed}, and the scheduler of these nodes is {chosen}")
+        problem = f"{placed_by} has placed {listed}, and the scheduler of these nodes is {chosen}"
     if unanswered := _describe_unanswered(snapshot, injected):
-        return warn("; ".join([unanswered, *problems]), _UNREACHED)
-    if problems:
-        return warn("; ".join(problems))
+        return warn("; ".join(filter(None, (unanswered, problem))), _UNREACHED)
+    if problem:
+        return warn(problem)
     counted = f"{chosen}, {text.format_count(len(pods), 'pod')}"
     require(chosen in callers, f"{counted}; {_UNSEEN}")
     return ok(counted)
@@ -178,12 +178,8 @@ def _describe_unanswered(snapshot: Snapshot, injected: Sequence[views.Pod]) -> s
     ]
     if not answered or any(count != 0 for count in answered) or len(ready) < len(answered):
         return ""
-    began = dt.datetime.fromisoformat(max(ready))
-    created = get_path(installation.get_deployment(snapshot, EXTENDER), "metadata", "creationTimestamp")
-    is_new = bool(created) and began - dt.datetime.fromisoformat(str(created)) < _REPLACED  # it has replaced no replica
-    since = (began if is_new else began + _REPLACED).strftime("%Y-%m-%dT%H:%M:%SZ")
+    since = f"{dt.datetime.fromisoformat(max(ready)) + _REPLACED:%Y-%m-%dT%H:%M:%SZ}"
     placed = [pod.metadata.full_name for pod in injected if pod.status.bound_at > since]
     if not placed:
         return ""
-    listed = text.join_first(placed, 4)
-    return f"the extender's pods have answered no scheduler; placed since they started, after {since}: {listed}"
+    return f"the extender's pods have answered no scheduler; placed after {since}: {text.join_first(placed, 4)}"

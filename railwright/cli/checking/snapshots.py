@@ -1,11 +1,14 @@
-"""The input of all rows: the objects of each source of a cluster, and why a source could not be read.
+"""Reads a cluster into the snapshot that all rows judge: all sources concurrently, then dry runs and metrics.
 
-Makes no calls: see `reader`.
+Failed calls become reasons in the snapshot, never exceptions.
 """
 
+import asyncio
+import contextlib
 import dataclasses
 import datetime as dt
 import functools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib import parse
@@ -13,8 +16,9 @@ from urllib import parse
 import msgspec
 
 from certs import installation, inventory
-from railwright.cli import job_pods
-from railwright.cluster import errors, installed_names, policies, resources
+from railwright.cli import cluster_access, job_pods
+from railwright.cluster import client as clients
+from railwright.cluster import errors, installed_names, policies, resources, watch_wire
 from railwright.fabric import hypernodes, names, node_views, views
 from railwright.fabric.claims import objects
 from railwright.fabric.placement.state import cluster_state
@@ -27,7 +31,7 @@ WEBHOOK, EXTENDER, CERTS = installed_names.WEBHOOK, installed_names.EXTENDER, in
 CONFIGURATION, POLICY = installed_names.INSTALLATION, installed_names.POLICY
 SECRETS = {f"{installed_names.INSTALLATION}-{server}": inventory.SECRETS[server] for server in inventory.SERVERS}
 NAME_LABEL = "kubernetes.io/metadata.name"
-STALE_SECONDS = 300  # as in the alert RailwrightCacheStale
+_STALE_SECONDS = 300  # as in the alert RailwrightCacheStale
 
 
 # --- fields of objects that are plain JSON trees, whatever they contain -----------------------------------------
@@ -57,12 +61,10 @@ def read_selector(tree: Any) -> Sequence[tuple[str, str, Sequence[str]]]:
     return [*expressions, *((key, "In", [value]) for key, value in get_map(tree, "matchLabels").items())]
 
 
-def list_namespaces(hook: Any, operator: str) -> frozenset[str]:
-    """Return the names of namespaces that a webhook entry's namespaceSelector excludes (NotIn) or requires (In)."""
-    expressions = read_selector(hook.get("namespaceSelector"))
-    return frozenset(
-        name for key, own, values in expressions if (key, own) == (NAME_LABEL, operator) for name in values
-    )
+def list_excluded(hook: Any) -> set[str]:
+    """Return the names of the namespaces that a webhook entry's namespaceSelector excludes."""
+    excluding = [item for item in read_selector(hook.get("namespaceSelector")) if item[:2] == (NAME_LABEL, "NotIn")]
+    return {name for _, _, values in excluding for name in values}
 
 
 def list_containers(deployment: Any) -> Sequence[Any]:
@@ -134,21 +136,11 @@ SOURCES: Mapping[str, Source] = {
     "volcano": Source(resources.VOLCANO_CONFIGURATION),
     **{
         name: Source(
-            f"/apis/{kind.group}/{kind.version}/{kind.plural}" if kind.group else f"/api/{kind.version}/{kind.plural}",
-            msgspec.Raw,
+            f"/apis/{kind.group}/{kind.version}/{kind.plural}" if kind.group else f"/api/{kind.version}/{kind.plural}"
         )
         for name, kind in WORKLOADS.items()
     },
 }
-
-
-class DryRun(msgspec.Struct, frozen=True):
-    """The answer to a dry run of creating a pod: the pod after admission, or the API server's error."""
-
-    namespace: str = ""  # "": no dry run was made, because of `refusal`
-    pod: Any = None
-    refusal: str = ""
-    forbidden: bool = False  # the caller lacks permission to create pods there
 
 
 class SkipError(Exception):
@@ -171,16 +163,17 @@ def require(value: _Value | None, reason: str) -> _Value:
 
 @dataclasses.dataclass(eq=False)
 class Snapshot:
-    """Snapshot of a cluster, which `reader` fills. `now` is the caller's clock."""
+    """Snapshot of a cluster. `now` is the caller's clock."""
 
     now: dt.datetime
     server: str = ""
+    probed: str = ""  # namespace for dry runs; "" for the first that may use the fabric
     objects: dict[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     unread: dict[str, str] = dataclasses.field(default_factory=dict)  # the reason for each unreadable source
-    unknown: set[str] = dataclasses.field(default_factory=set)  # sources whose kind the API server does not serve
-    dry_runs: dict[str, DryRun] = dataclasses.field(default_factory=dict)  # by fabric
+    # by fabric, what the API server answers to a dry run of creating a pod: the pod after admission, or the error
+    dry_runs: dict[str, Mapping[str, Any] | errors.ClusterError] = dataclasses.field(default_factory=dict)
     scheduler_requests: dict[str, int] = dataclasses.field(default_factory=dict)  # answered, by pod of the extender
-    # by pod of webhook and extender, the kinds of which it has heard nothing from the API server for STALE_SECONDS
+    # by pod of webhook and extender, the kinds of which it has heard nothing from the API server for _STALE_SECONDS
     stale_kinds: dict[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
     def require(self, *sources: str) -> None:
@@ -201,11 +194,15 @@ class Snapshot:
         """Return the object of this name, or the only one; None if it does not exist. Raise SkipError if unread."""
         return find_named(self.get_all(source), name)
 
+    @property
+    def hour_ago(self) -> str:
+        """The time an hour ago, as objects of the API have it."""
+        return f"{self.now - dt.timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"
+
     def list_recent(self, source: str) -> list[views.Event]:
         """Return the Events of the last hour, which is how long the API server keeps them, the newest first."""
-        begin = f"{self.now - dt.timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"
         timed = [(event.last_timestamp or event.event_time or "", event) for event in self.peek(source)]
-        recent = [(time, event) for time, event in timed if time >= begin]
+        recent = [(time, event) for time, event in timed if time >= self.hour_ago]
         return [event for _, event in sorted(recent, key=lambda pair: pair[0], reverse=True)]
 
     @functools.cached_property
@@ -279,18 +276,126 @@ class Snapshot:
         return bool(self.peek("disabled"))
 
     @property
-    def is_disabled(self) -> bool:
-        """True if `railwright disable` has also deleted the mutating webhooks, and nothing has created them again."""
-        return self.has_copy and find_named(self.peek("mutating"), CONFIGURATION) is None
-
-    @property
     def hooks(self) -> Sequence[Mapping[str, Any]]:
         """The entries of railwright's mutating and validating webhook configurations, as far as they can be read."""
         configurations = (find_named(self.peek(source), CONFIGURATION) for source in ("mutating", "validating"))
         return [hook for configuration in configurations for hook in get_list(configuration, "webhooks")]
 
     @functools.cached_property
-    def excluded_namespaces(self) -> frozenset[str]:
+    def excluded_namespaces(self) -> set[str]:
         """The namespaces that the webhook configuration excludes."""
         own = next((hook for hook in self.hooks if hook.get("name") == "pods.railwright.io"), {})
-        return list_namespaces(own, "NotIn") | {"kube-system", NAMESPACE}
+        return list_excluded(own) | {"kube-system", NAMESPACE}
+
+    @property
+    def workloads(self) -> Sequence[tuple[frameworks.WorkloadKind, Any]]:
+        """The workloads that could be read, each with its kind."""
+        return [(kind, tree) for source, kind in WORKLOADS.items() for tree in self.peek(source)]
+
+
+# --- reading ------------------------------------------------------------------------------------------------
+
+_METRICS_SECONDS = 3.0  # a NetworkPolicy may drop the packets of the API server's proxy
+_ANSWERED = re.compile(
+    rb'^railwright_requests_total\{outcome="ok",path="/(?:scheduler|volcano)/.*\} (\S+)$', re.MULTILINE
+)
+_AGE = re.compile(rb'^railwright_cache_age_seconds\{kind="([^"]+)"\} (\S+)$', re.MULTILINE)
+_STRICT = {  # allowed by the `restricted` Pod Security Standard, so by every namespace
+    "allowPrivilegeEscalation": False,
+    "runAsNonRoot": True,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+async def read(client: clients.Client, *, probed: str = "", problem: str = "") -> Snapshot:
+    """Return a snapshot of a cluster. Sources that cannot be read are in `unread`; nothing is raised.
+
+    `probed` is the namespace for dry runs. With `problem`, the error of the connection, nothing is read.
+    """
+    snapshot = Snapshot(dt.datetime.now(dt.UTC), client.host, probed)
+    if problem:
+        snapshot.unread["version"] = problem
+    else:
+        await _read(client, snapshot, "version")
+    if "version" in snapshot.unread:  # no other path would answer either
+        return snapshot
+    others = [name for name in SOURCES if name != "version"]
+    await cluster_access.gather(functools.partial(_read, client, snapshot), others)
+    await cluster_access.gather(functools.partial(_make_dry_run, client, snapshot), snapshot.fabrics)
+    servers = [*snapshot.list_server_pods(EXTENDER), *snapshot.list_server_pods(WEBHOOK)]
+    await cluster_access.gather(functools.partial(_read_metrics, client, snapshot), servers)
+    return snapshot
+
+
+async def _read(client: clients.Client, snapshot: Snapshot, name: str) -> None:
+    source = SOURCES[name]
+    try:
+        if source.is_single:
+            body = await client.get(source.path)
+            snapshot.objects[name] = [watch_wire.decode_object(client, source.path, body, source.view)]
+        else:
+            snapshot.objects[name] = await watch_wire.list_objects(client, source.path, source.view, source.query)
+    except errors.ClusterError as error:
+        if error.status == 403:
+            snapshot.unread[name] = f"you may not {source.right} (403 Forbidden)"
+        elif error.status != 404 or name == "version":
+            snapshot.unread[name] = error.sentence
+
+
+def choose_namespace(snapshot: Snapshot, fabric: str) -> str:
+    """Return the given namespace, or the first one that may use the fabric, `default` before others.
+
+    Raise SkipError if there is none.
+    """
+    allowed = [
+        namespace.metadata.name
+        for namespace in snapshot.get_all("namespaces")
+        if not namespace.metadata.deletion_timestamp
+        and namespace.metadata.name not in snapshot.excluded_namespaces
+        and snapshot.fabrics[fabric].allows_namespace(namespace.metadata.labels)
+    ]
+    require(
+        snapshot.probed or allowed,
+        f"no namespace may use fabric {fabric}: the labels of no namespace match its `namespaces`",
+    )
+    return snapshot.probed or min(allowed, key=lambda name: (name != "default", name))
+
+
+def build_pod(snapshot: Snapshot, fabric: str, namespace: str) -> Mapping[str, Any]:
+    """Return the manifest of the dry-run pod. Apart from an accelerator, nothing in it can be rejected.
+
+    For a privileged fabric it has no security context: the strict one excludes privileged containers.
+    """
+    limits = {snapshot.accelerators[0]: "1", "cpu": "1", "memory": "1Gi"}
+    container: dict[str, Any] = {"name": "probe", "image": "railwright.invalid/check", "resources": {"limits": limits}}
+    if not snapshot.fabrics[fabric].security.privileged:
+        container["securityContext"] = _STRICT
+    metadata = {"name": "railwright-check", "namespace": namespace, "labels": {names.FABRIC: fabric}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+
+
+async def _make_dry_run(client: clients.Client, snapshot: Snapshot, fabric: str) -> None:
+    try:
+        namespace = choose_namespace(snapshot, fabric)
+        path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+        body = await client.post(path, build_pod(snapshot, fabric, namespace))
+        snapshot.dry_runs[fabric] = watch_wire.decode_object(client, path, body, dict[str, Any])
+    except SkipError:
+        return  # the row gives the reason
+    except errors.ClusterError as error:
+        snapshot.dry_runs[fabric] = error
+
+
+async def _read_metrics(client: clients.Client, snapshot: Snapshot, pod: Any) -> None:
+    """Read the number of scheduler requests that a pod has answered, and its stale caches, if metrics can be read."""
+    name = str(get_path(pod, "metadata", "name"))
+    ports = [port for container in get_list(pod, "spec", "containers") for port in get_list(container, "ports")]
+    port = next((port.get("containerPort") for port in ports if port.get("name") == "ops"), 0)
+    with contextlib.suppress(errors.ClusterError, TimeoutError):
+        async with asyncio.timeout(_METRICS_SECONDS):
+            metrics = await client.get(f"/api/v1/{OWN}/pods/http:{name}:{port}/proxy/metrics")
+        if b"railwright_build_info" in metrics:
+            snapshot.scheduler_requests[name] = round(sum(map(float, _ANSWERED.findall(metrics))))
+            ages = _AGE.findall(metrics)
+            snapshot.stale_kinds[name] = [kind.decode() for kind, age in ages if float(age) > _STALE_SECONDS]

@@ -3,7 +3,6 @@
 import contextlib
 import os
 
-import msgspec
 import pytest
 import terminals
 
@@ -12,8 +11,7 @@ from railwright.cli.checking import command, rows
 
 
 def result(check, state="ok", *, group="one", **fields):
-    row = rows.Result(group, check, f"{check} holds", "", rows.State(state), "", "do this", False)
-    return msgspec.structs.replace(row, **fields)
+    return rows.Result(rows.State(state), group=group, check=check, name=f"{check} holds", hint="do this", **fields)
 
 
 FAILED = result("policy", "fail", detail="there is none")
@@ -27,7 +25,7 @@ def text(lines):
     return ["".join(part for part, _ in line) for line in lines]
 
 
-def test_problems_are_listed_and_each_group_and_each_reason_to_wait_is_one_line():
+def test_problems_are_listed_and_each_reason_to_wait_is_one_line():
     unknown = result("topology", "skip", group="two", detail="nodes have no label of a leaf")
     results = [result("api"), result("version"), *UNREAD, FAILED, unknown, *WAITING, result("pods", group="three")]
     assert text(command.format_report(results)) == [
@@ -35,10 +33,6 @@ def test_problems_are_listed_and_each_group_and_each_reason_to_wait_is_one_line(
         "    there is none",
         "    fix: do this",
         "    see: railwright check --explain policy",
-        "× one: 2 of 3 passed",  # noqa: RUF001 - the mark
-        "- two: 1 skipped",
-        "√ three: 1 of 1 passed",
-        "",
         "- 3 checks skipped because you may not get secrets",
         "- 2 checks skipped until this is fixed: policy holds",
         "10 checks: 1 failed (policy), 3 passed, 6 skipped (-v lists all)",

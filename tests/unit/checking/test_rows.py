@@ -1,7 +1,6 @@
 """Every row on recorded objects: a healthy cluster passes, and each defect fails only its own row."""
 
 import datetime as dt
-import json
 
 import installations
 import missed_pods
@@ -21,13 +20,13 @@ from broken_installations import (
     find_named,
     place,
     put,
-    replace_in,
     run_checks,
     share_devices,
 )
 from installations import NOW
 
 from railwright.cli.checking import command, rows, snapshots
+from railwright.cluster import errors
 from railwright.fabric import names, views
 from railwright.fabric.injection import opt_in
 
@@ -101,67 +100,28 @@ def test_fixes_for_a_gitops_installation_change_the_repository(place, key, value
     assert "helm upgrade" not in hint
 
 
-def keep_copy(*kinds):
-    """Return the ConfigMap of `railwright disable` with objects of these kinds."""
-    kept = json.dumps([{"kind": kind, "metadata": {"name": "railwright"}} for kind in kinds])
-    return {"metadata": {"name": "railwright-disabled"}, "data": {"objects.json": kept}}
+COPY = {"metadata": {"name": "railwright-disabled"}, "data": {"objects.json": "[]"}}  # of `railwright disable`
 
 
-COPY = keep_copy("MutatingWebhookConfiguration", "ValidatingAdmissionPolicyBinding")
-
-
-def test_while_railwright_is_disabled_the_fix_is_to_enable_it():
+@pytest.mark.parametrize(
+    ("cleared", "rows_with_fix"),
+    [
+        (("mutating", "admission-bindings"), {"webhook-entries", "admission-policy"}),
+        (("admission-bindings",), {"webhook-entries", "admission-policy"}),
+        ((), {"webhook-entries"}),
+    ],
+    ids=["disabled", "stopped halfway", "enabled by an upgrade"],
+)
+def test_the_fix_is_to_enable_railwright_while_the_copy_of_disable_exists(cleared, rows_with_fix):
     trees = installations.healthy()
-    trees["mutating"].clear()
-    trees["admission-bindings"].clear()
+    for source in cleared:
+        trees[source].clear()
     trees["disabled"] = [COPY]
-    hints = {result.check: result.hint for result in assess_trees(trees) if result.state is rows.State.FAIL}
-    assert hints == {"webhook-entries": "railwright enable", "admission-policy": "railwright enable"}
-
-
-def test_a_copy_without_the_webhooks_cannot_be_enabled_before_they_are_applied():
-    trees = installations.healthy()
-    trees["mutating"].clear()
-    trees["admission-bindings"].clear()
-    trees["pods"].append(installations.pod("bare", {names.FABRIC: "roce"}, {}))
-    trees["disabled"] = [keep_copy("ValidatingAdmissionPolicyBinding")]
-    failed = {result.check: result for result in assess_trees(trees) if result.state is rows.State.FAIL}
-    assert failed.keys() == {"webhook-entries", "admission-policy", "uninjected"}
-    for check in ("webhook-entries", "admission-policy"):
-        assert "ConfigMap railwright-disabled has no MutatingWebhookConfiguration" in failed[check].detail
-    for result in failed.values():
-        assert result.hint.startswith("apply the webhook configurations again: kubectl apply -k FOLDER")
-        assert "; then: railwright enable" in result.hint
-
-
-def test_a_copy_of_disable_that_is_left_beside_the_webhooks_is_named():
-    trees = installations.healthy()
-    trees["disabled"] = [COPY]
-    results = [result for result in assess_trees(trees) if result.state is not rows.State.OK]
-    assert [(result.check, result.state, result.hint) for result in results if result.hint] == [
-        ("webhook-entries", rows.State.WARN, "railwright enable")
-    ]
-
-
-@pytest.mark.parametrize("cleared", ["admission-bindings", "validating"])
-def test_a_disable_that_stopped_halfway_is_not_called_disabled(cleared):
-    trees = installations.healthy()
-    trees[cleared].clear()
-    trees["disabled"] = [COPY]
-    details = [result.detail for result in assess_trees(trees) if result.state is rows.State.FAIL]
-    assert details
-    assert rows.DISABLED not in details
-
-
-@pytest.mark.parametrize("is_upgraded", [False, True])
-def test_pods_created_while_railwright_is_disabled_are_to_be_created_again_once_it_is_enabled(is_upgraded):
-    trees = installations.healthy()
-    trees["disabled"] = [COPY]
-    trees["pods"].append(installations.pod("bare", {names.FABRIC: "roce"}, {}))
-    if not is_upgraded:  # an upgrade creates the webhooks again while the copy remains
-        trees["mutating"].clear()
-    hint = find(trees, "uninjected").hint
-    assert hint.startswith("railwright enable; then delete the pods so that") == (not is_upgraded)
+    results = assess_trees(trees)
+    assert {result.check: result.hint for result in results if result.hint} == dict.fromkeys(
+        rows_with_fix, "railwright enable"
+    )
+    assert (rows.DISABLED in {result.detail for result in results}) == ("mutating" in cleared)
 
 
 def tag_images(tag):
@@ -172,11 +132,10 @@ def tag_images(tag):
     return change
 
 
-def start_extender(*options):
+def start_extender(option):
     def change(trees):
         (container,) = find_named(trees, "deployments", EXTENDER)["spec"]["template"]["spec"]["containers"]
-        container["args"] += options
-        container["ports"].append({"name": "volcano", "containerPort": 8715})
+        container["args"].append(option)
 
     return change
 
@@ -198,9 +157,6 @@ OUTCOMES = [
      "which Volcano cannot present: set extender.volcano"),
     (start_extender("--volcano-listen=:8715"), "volcano-configuration", "fail",
      "not https://railwright-extender.railwright-system.svc:8715/volcano"),
-    (replace_in("volcano", "extender.allocateFuncVerb:",
-                "extender.predicateVerb: predicate\n      extender.allocateFuncVerb:"), "volcano-configuration", "ok",
-     "extender.predicateVerb is needed only if no pod may start on a node with a broken rail"),
     (add_preflights(1, phase="Pending", hours=5), "preflight", "fail", "1 of 1 recent pod failed"),
     (add_preflights(1, label=""), "preflight", "fail", "1 of 1 recent pod failed"),
     (add_preflights(1, passing=2), "preflight", "warn", "1 of 3 recent pods failed"),
@@ -281,27 +237,33 @@ def test_without_access_to_secrets_a_broken_ca_bundle_fails_and_a_good_one_is_sk
     assert by_check["ca-bundle"].state is rows.State.FAIL
 
 
+def inject(record):
+    return {"metadata": {"annotations": {names.INJECTION: record}}}
+
+
+FORBIDDEN = 'pods is forbidden: User "u" cannot create resource "pods"'
+
+
 @pytest.mark.parametrize(
-    ("dry_run", "check", "state", "words"),
+    ("answer", "state", "words"),
     [
-        (snapshots.DryRun("default", refusal="failed calling webhook: x509"), "dry-run", "fail", "x509"),
-        (snapshots.DryRun("default", pod={"metadata": {}}), "dry-run", "fail", "did not call the webhook"),
-        (snapshots.DryRun("default", refusal="no", forbidden=True), "dry-run", "skip",
+        (errors.ApiError(500, "InternalError", "failed calling webhook: x509", "/"), "fail", "x509"),
+        (errors.UnreachableError("no answer in time"), "fail", "no answer in time"),
+        ({"metadata": {}}, "fail", "did not call the webhook"),
+        (errors.ApiError(403, "Forbidden", FORBIDDEN, "/"), "skip",
          "you may not create pods -n default; give --namespace-for-probe"),
-        (snapshots.DryRun(refusal="no namespace may use fabric roce"), "dry-run", "skip", "no namespace"),
-        (snapshots.DryRun("default",
-                          pod={"metadata": {"annotations": {names.INJECTION: '{"policy": "sha256:0"}'}}}),
-         "dry-run", "fail", "sha256:0"),
-        (snapshots.DryRun("default", pod={"metadata": {"annotations": {names.INJECTION: "[]"}}}),
-         "dry-run", "fail", "an unknown policy"),
+        (inject('{"policy": "sha256:0"}'), "fail", "sha256:0"),
+        (inject("[]"), "fail", "an unknown policy"),
     ],
 )  # fmt: skip
-def test_the_row_of_the_dry_run_shows_the_api_servers_answer(dry_run, check, state, words):
-    results = assess_trees(installations.healthy(), dry_runs={"roce": dry_run})
-    (match,) = [result for result in results if result.check == check]
-    assert (match.state, match.subject) == (state, "roce")
-    assert words in match.detail
-    assert list_failed(results) == ({check} if state == "fail" else set())
+def test_the_row_of_the_dry_run_shows_the_api_servers_answer(answer, state, words):
+    trees = installations.healthy()
+    admitted = installations.build_snapshot(trees).dry_runs
+    results = assess_trees(trees, dry_runs=admitted | {"roce": answer})
+    [result] = [result for result in results if (result.check, result.subject) == ("dry-run", "roce")]
+    assert result.state == state
+    assert words in result.detail
+    assert list_failed(results) == ({"dry-run"} if state == "fail" else set())
 
 
 @pytest.mark.parametrize(("name", "check"), [("no secret", "certificates"), ("an empty bundle", "ca-bundle")])
@@ -353,23 +315,16 @@ def test_pods_of_another_scheduler_on_the_nodes_of_a_fabric_are_named(changes, s
     assert (result.state, result.detail) == (state, detail)
 
 
-@pytest.mark.parametrize(
-    ("kinds", "fix"),
-    [
-        (["namespaces", "nodes"], "apply the roles again: helm upgrade fabric-team CHART"),
-        (["pods", "resourceclaimtemplates"], " --set webhook.claims=true"),
-    ],
-)
-def test_a_server_that_lost_its_rights_is_named_with_the_kinds_and_the_commands(kinds, fix):
+def test_a_server_that_lost_its_rights_is_named_with_the_kinds_and_the_commands():
     trees = installations.healthy()
     installations.install_by_helm(trees)
-    stale = {f"{WEBHOOK}-0": [], f"{WEBHOOK}-1": kinds}
+    stale = {f"{WEBHOOK}-0": [], f"{WEBHOOK}-1": ["namespaces", "nodes"]}
     results = run_checks(installations.build_snapshot(trees, stale_kinds=stale))
     [row] = [result for result in results if result.state is not rows.State.OK and result.hint]
     assert (row.check, row.subject, row.state) == ("replicas", WEBHOOK, rows.State.WARN)
-    assert row.detail == f"{WEBHOOK}-1 has heard nothing of {', '.join(kinds)} from the API server for five minutes"
+    assert row.detail == f"{WEBHOOK}-1 has heard nothing of namespaces, nodes from the API server for five minutes"
     assert "kubectl -n railwright-system logs -l app.kubernetes.io/" in row.hint
-    assert fix in row.hint
+    assert "apply the roles again: helm upgrade fabric-team CHART" in row.hint
 
 
 def test_the_fix_of_a_pod_that_runs_and_is_not_ready_reads_its_log():
@@ -403,7 +358,7 @@ def build_silent_extender(minutes, resource):
 @pytest.mark.parametrize(
     ("minutes", "counts", "resource", "words"),
     [
-        (20, (0, 0), "nvidia.com/mlx5_0", "the extender's pods have answered no scheduler; placed since they started"),
+        (20, (0, 0), "nvidia.com/mlx5_0", "the extender's pods have answered no scheduler; placed after "),
         (20, (0, 7), "nvidia.com/mlx5_0", ""),
         (20, (0,), "nvidia.com/mlx5_0", ""),  # the metrics of the other replica could not be read
         (40, (0, 0), "nvidia.com/mlx5_0", ""),  # placed before the replicas started
@@ -419,17 +374,6 @@ def test_pods_that_were_placed_while_no_scheduler_asked_the_extender_are_named(m
         assert result.detail.startswith(words)
         assert result.detail.endswith(": train/a")
         assert "railwright policy scheduler-config" in result.hint
-
-
-@pytest.mark.parametrize(("age", "state"), [(30.5, "warn"), (600, "ok")])
-def test_a_pod_that_is_placed_at_once_counts_if_the_extender_is_new(age, state):
-    """Else the pods that it has replaced may have answered the scheduler."""
-    trees = build_silent_extender(29.5, "nvidia.com/mlx5_0")  # the extender's pods are ready for 30 minutes
-    created = (NOW - dt.timedelta(minutes=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    for deployment in trees["deployments"]:
-        deployment["metadata"]["creationTimestamp"] = created
-    results = assess_trees(trees, scheduler_requests={f"{EXTENDER}-{index}": 0 for index in range(2)})
-    assert [row.state for row in results if (row.check, row.subject) == ("schedulers", "roce")] == [state]
 
 
 @pytest.mark.parametrize(
@@ -471,11 +415,10 @@ def test_a_server_that_is_not_ready_skips_only_the_rows_that_wait_for_it():
 def test_rails_with_networks_need_multus_and_others_do_not():
     trees = installations.healthy()
     trees["networks"].clear()
-    results = assess_trees(trees, unknown={"networks"})
-    assert list_failed(results) == {"rail-networks"}
+    assert list_failed(assess_trees(trees)) == {"rail-networks"}
     edit_policy("network: prod/rail0, ", "")(trees)
     edit_policy("network: prod/rail1, ", "resource: nvidia.com/mlx5_1, ")(trees)
-    assert list_failed(assess_trees(trees, unknown={"networks"})) == set()
+    assert list_failed(assess_trees(trees)) == set()
 
 
 def test_a_missing_extender_is_no_failure():

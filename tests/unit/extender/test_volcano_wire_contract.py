@@ -62,12 +62,10 @@ def add_field(tree: object, field: str, value: object) -> object:
 
 
 class Handlers(extending.Site):
-    """The eight captured nodes in two leaves, all free, and the captured pod."""
+    """The eight captured nodes in two leaves, all free."""
 
     def __init__(self) -> None:
-        super().__init__(
-            [build_node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)], [extending.WAITING]
-        )
+        super().__init__([build_node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)])
 
     def prioritize(self, body: object) -> dict:
         return self.ask_volcano("prioritize", body)
