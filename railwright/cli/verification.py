@@ -11,6 +11,7 @@ import functools
 import pathlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -79,13 +80,13 @@ _MAX_CONCURRENT_LOGS = 16
 _PENDING = "Pending"  # phase of a pod
 
 
-class _Source(msgspec.Struct):
-    """A container whose log is read, with its first line and its lines about the network."""
+class _Log(NamedTuple):
+    """The first line of a container's log, and its lines about the network."""
 
     pod: job_pods.Pod
     container: str
-    lines: list[str] = []
-    problem: str = ""
+    lines: Sequence[str] = ()
+    problem: str = ""  # why there is no log
 
     @property
     def name(self) -> str:
@@ -101,14 +102,14 @@ def _verify_job(arguments: argparse.Namespace, kind: str, name: str) -> int:
     async def read(client: clients.Client) -> report.Report:
         pods = await job_pods.find(client, namespace, kind, name)
         by_pod = {} if expected.rails is not None else await _read_expectations(client, namespace, pods)
-        sources = [_Source(pod, name) for pod in pods for name in _choose_containers(pod)]
-        await cluster_access.gather(
-            functools.partial(_fetch_log, client, namespace), sources, at_once=_MAX_CONCURRENT_LOGS
-        )
-        for source in sources:
-            if source.problem:
-                output.print_note(f"{kind}/{name}: {source.name}: {source.problem}")
-        return _assess_logs(sources, expected, by_pod)
+        containers = [(pod, container) for pod in pods for container in _choose_containers(pod)]
+        fetch = functools.partial(_fetch_log, client, namespace)
+        found = await cluster_access.gather(fetch, containers, at_once=_MAX_CONCURRENT_LOGS)
+        for log in found:
+            if log.problem:
+                output.print_note(f"{kind}/{name}: {log.name}: {log.problem}")
+        result = report.assess_logs([(log.pod.metadata.name, log.lines) for log in found], expected, by_pod)
+        return _complete_report(result, found, pods)
 
     return _print_report(cluster_access.run(arguments, read), arguments)
 
@@ -145,72 +146,56 @@ def _choose_containers(pod: job_pods.Pod) -> Sequence[str]:
     return intent.read_record(pod).containers or tuple(container.name for container in pod.spec.containers)
 
 
-async def _fetch_log(client: clients.Client, namespace: str, source: _Source) -> None:
-    """Read the log of a container, unless the pod's preflight failed.
+async def _fetch_log(client: clients.Client, namespace: str, source: tuple[job_pods.Pod, str]) -> _Log:
+    """Return the log of a container, without lines if the pod's preflight failed.
 
-    Raises errors that affect every log, such as a missing right; any other error is recorded in the source.
+    Raises errors that affect every log, such as a missing right.
     """
-    if source.pod.preflight_failure:
-        return
-    query = {"container": source.container, "limitBytes": str(_MAX_BYTES)}
-    path = f"/api/v1/namespaces/{namespace}/pods/{source.pod.metadata.name}/log"
+    pod, container = source
+    if pod.preflight_failure:
+        return _Log(pod, container)
+    query = {"container": container, "limitBytes": str(_MAX_BYTES)}
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod.metadata.name}/log"
+    lines: list[str] = []
     try:
         async for line in client.stream(path, query, clients.CONNECT_SECONDS * 6):
             decoded = line.decode(errors="replace")
             # The first line tells a log without NCCL's lines from an empty one.
-            if not source.lines or (len(source.lines) < _MAX_LINES and logs.is_relevant(decoded)):
-                source.lines.append(f"[pod/{source.pod.metadata.name}/{source.container}] {decoded}")
+            if not lines or (len(lines) < _MAX_LINES and logs.is_relevant(decoded)):
+                lines.append(f"[pod/{pod.metadata.name}/{container}] {decoded}")
     except errors.ApiError as error:
         if error.status in (401, 403) or error.foreign:
             raise
-        source.problem = f"no log: {error.message}"
+        return _Log(pod, container, lines, f"no log: {error.message}")
+    return _Log(pod, container, lines)
 
 
-def _assess_logs(
-    sources: Sequence[_Source], expected: report.Expected, by_pod: Mapping[str, report.Expected]
-) -> report.Report:
-    result = report.assess_logs([(source.pod.metadata.name, source.lines) for source in sources], expected, by_pod)
-    is_empty = not any(source.lines for source in sources)
-    pods = job_pods.drop_replaced([source.pod for source in sources])
+def _complete_report(result: report.Report, found: Sequence[_Log], pods: Sequence[job_pods.Pod]) -> report.Report:
+    """Return the report with pods that have not started, and logs that cannot be read."""
+    pods = job_pods.drop_replaced(pods)
     if result.state == report.RDMA:  # of all ranks: a pod that has ended without a log was replaced
         pods = [pod for pod in pods if not pod.status.has_ended]
-    failure = _describe_failed_preflights(pods)
-    if failure and result.state in (report.RDMA, report.UNKNOWN):
-        return msgspec.structs.replace(result, state=report.FAILED, line=failure, why=(failure,))
-    cause = _explain_missing_logs(sources) if is_empty or result.state == report.RDMA else ""
-    if not cause:
+    if result.state in (report.RDMA, report.UNKNOWN) and any(pod.preflight_failure for pod in pods):
+        line = f"did not run: {_describe_unstarted(pods)}"
+        return msgspec.structs.replace(result, state=report.FAILED, line=line, why=(line,))
+    read, unread = {log.pod.metadata.name for log in found if log.lines}, [log.name for log in found if log.problem]
+    cause = _describe_unstarted([pod for pod in pods if pod.metadata.name not in read])
+    if unread and not cause:
+        cause = f"the logs of {text.join_first(unread, _MAX_NAMED)} cannot be read"
+    if not cause or (read and result.state != report.RDMA):
         return result
     return msgspec.structs.replace(result, state=report.UNKNOWN, line=f"cannot tell: {cause}", why=(cause,))
 
 
-def _explain_missing_logs(sources: Sequence[_Source]) -> str:
-    """Return why logs are missing: pods have not started, logs cannot be read, or are empty; "" if none is missing."""
-    silent = [source for source in sources if not source.lines]
-    pending = _describe_pending([source.pod for source in silent])
-    unread = [source.name for source in sources if source.problem]
-    if pending:
-        return pending
-    if unread:
-        return f"the logs of {text.join_first(unread, _MAX_NAMED)} cannot be read"
-    return "the logs are empty: no container has printed anything" if len(silent) == len(sources) else ""
-
-
-def _describe_pending(pods: Sequence[job_pods.Pod]) -> str:
-    """Return a sentence about pods that have not started; "" if there are none."""
-    waiting = [pod for pod in pods if pod.status.phase == _PENDING and not pod.preflight_failure]
-    pending = dict.fromkeys(pod.metadata.name for pod in waiting)
-    verb = "is" if len(pending) == 1 else "are"
-    return f"{text.join_first(pending, _MAX_NAMED)} {verb} {_PENDING}: no container has started" if pending else ""
-
-
-def _describe_failed_preflights(pods: Sequence[job_pods.Pod]) -> str:
-    """Return a sentence about pods whose preflight failed, with its messages; "" if there are none."""
-    by_message: dict[str, list[str]] = {}
+def _describe_unstarted(pods: Sequence[job_pods.Pod]) -> str:
+    """Return the pods whose ranks have not started, by the cause; "" if there are none."""
+    by_cause: dict[str, list[str]] = {}
     for pod in pods:
-        if pod.preflight_failure:
-            by_message.setdefault(pod.preflight_failure, []).append(pod.metadata.name)
-    causes = [f"{text.join_first(stopped, _MAX_NAMED)}: {message}" for message, stopped in by_message.items()]
-    return f"did not run: {text.join_first(causes, _MAX_NAMED)}" if causes else ""
+        pending = "Pending: no container has started" if pod.status.phase == _PENDING else ""
+        if cause := pod.preflight_failure or pending:
+            by_cause.setdefault(cause, []).append(pod.metadata.name)
+    causes = [f"{text.join_first(stopped, _MAX_NAMED)}: {cause}" for cause, stopped in by_cause.items()]
+    return "; ".join(causes[:_MAX_NAMED])
 
 
 # --- counters ---------------------------------------------------------------------------------------------
@@ -224,12 +209,13 @@ def _verify_counters(arguments: argparse.Namespace, kind: str, name: str) -> int
         pods = await job_pods.find(client, namespace, kind, name)
         pods = [pod for pod in pods if intent.read_record(pod).rails] or pods  # a launcher has none
         started = [pod for pod in pods if pod.status.phase != _PENDING and not pod.preflight_failure]
-        failure, pending = _describe_failed_preflights(job_pods.drop_replaced(pods)), _describe_pending(pods)
+        unstarted = _describe_unstarted(job_pods.drop_replaced(pods))
         if not started:
-            line = failure or f"cannot tell: {pending}"
-            return counters.Report(report.FAILED if failure else report.UNKNOWN, line, 0, (), {})
-        for cause in filter(None, (failure, pending)):
-            output.print_note(cause)
+            has_failed = any(pod.preflight_failure for pod in pods)
+            state, beginning = (report.FAILED, "did not run") if has_failed else (report.UNKNOWN, "cannot tell")
+            return counters.Report(state, f"{beginning}: {unstarted}", 0, (), {})
+        if unstarted:
+            output.print_note(unstarted)
         before = await _read_counters(client, namespace, started)
         if before:
             await asyncio.sleep(arguments.seconds)

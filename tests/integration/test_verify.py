@@ -82,7 +82,7 @@ async def test_verify_needs_only_pods_and_logs(plane, namespace, nodes, site, pe
         await person.allow("logs", namespace, subresource="log", kind="Role")
         code, out, err = await person("verify", "job/half", *inside)
         assert (code, err) == (1, ""), out + err
-        assert out.startswith("RDMA, but not on every rail: half-0 (rank 0): NCCL found 1 of 2 rails")
+        assert out.startswith("RDMA, but not on every rail: half-0 (rank 0), half-1 (rank 1): NCCL found 1 of 2 rails")
         code, out, err = await person("verify", "job/whole", *inside)
         assert code == 0, out + err
         assert out == "RDMA on every rail: RoCE, 2 of 2 rails, 2 ranks on 2 pods, GPUDirect\n"

@@ -144,8 +144,8 @@ async def test_a_rail_that_the_preflight_found_and_nccl_did_not_use_is_named(clu
     code, out, err = await verify(*words)
     assert (code, err) == (1, "")
     assert out == (
-        "RDMA, but not on every rail: llm-0-x (rank 0): NCCL found 2 of 4 rails, missing rail2 (mlx5_2), "
-        "rail3 (mlx5_3). llm-1-x (rank 1): NCCL found 2 of 4 rails, missing rail2 (mlx5_2), rail3 (mlx5_3)\n"
+        "RDMA, but not on every rail: llm-0-x (rank 0), llm-1-x (rank 1): NCCL found 2 of 4 rails, missing rail2 "
+        "(mlx5_2), rail3 (mlx5_3)\n"
     )
     # no more than the right to read pods and logs, and only of the job
     assert sorted(set(cluster.requests)) == ["GET pods", "GET pods/log"]
@@ -173,7 +173,7 @@ async def test_a_pod_without_a_record_has_unknown_rails(cluster, verify):
     cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}-x", at, 4) for at in range(2)}
     code, out, _ = await verify("job/llm")
     assert code == 2
-    assert out.startswith("cannot tell whether every rail is used: RoCE on 4 rails")
+    assert out.startswith("cannot tell whether every rail is used: RoCE, 4 rails, ")
 
 
 async def test_a_pending_pod_is_reported_as_pending(cluster, verify):
@@ -181,11 +181,11 @@ async def test_a_pending_pod_is_reported_as_pending(cluster, verify):
     cluster.logs = {f"llm-{at}-x": [] for at in range(2)}  # as the API server answers for a pod without a node
     cluster.waiting = {"llm-1-x": 99}
     code, out, _ = await verify("pod/llm-0-x")
-    assert (code, out) == (2, "cannot tell: llm-0-x is Pending: no container has started\n")
+    assert (code, out) == (2, "cannot tell: llm-0-x: Pending: no container has started\n")
     code, out, _ = await verify("job/llm")
-    assert (code, out) == (2, "cannot tell: llm-0-x, llm-1-x are Pending: no container has started\n")
+    assert (code, out) == (2, "cannot tell: llm-0-x, llm-1-x: Pending: no container has started\n")
     code, out, err = await verify("job/llm", "--counters")
-    assert (code, out, err) == (2, "cannot tell: llm-0-x, llm-1-x are Pending: no container has started\n", "")
+    assert (code, out, err) == (2, "cannot tell: llm-0-x, llm-1-x: Pending: no container has started\n", "")
     cluster.pods[0]["status"] = {"phase": "Running"}
     code, out, _ = await verify("pod/llm-0-x")
     assert (code, out) == (2, "cannot tell: the logs are empty: no container has printed anything\n")

@@ -56,10 +56,8 @@ Devices = tuple[tuple[Port, ...], ...]
 class Channel(NamedTuple):
     """A connection to another node."""
 
-    network: str
     device: int
     direct: bool  # GPUDirect RDMA
-    collective: bool  # COLLNET, reduced in the switches; the network is then the plugin's name
 
 
 class Process:
@@ -91,11 +89,6 @@ class Process:
         """Return the longest device list: a plugin and NCCL itself can each print one."""
         return max(self.lists, key=lambda devices: (len(devices), devices), default=())
 
-    @property
-    def chosen_networks(self) -> set[str]:
-        """Return the networks in use. NCCL before 2.6 names them only in its channels."""
-        return self.networks or {channel.network for channel in self.channels if not channel.collective}
-
 
 _PORT = re.compile(r"(?<![\w.+-])([\w.+-]+):(\d{1,9})/(IB|RoCE)\b")
 _DEVICE = re.compile(r"\[\d+\](?:=?\{(?P<merged>[^}]{0,1000})\}|(?P<one>[\w.+-]+:\d{1,9}/(?:IB|RoCE)\b))")
@@ -105,11 +98,6 @@ _INTERFACE = re.compile(r"\[\d+\]([^\s:\[]+):")
 def _record_devices(process: Process, match: re.Match[str]) -> None:
     entries = [_PORT.findall(entry[0]) for entry in _DEVICE.finditer(match["list"].partition("; OOB")[0])]
     process.lists.add(tuple(tuple(Port(name, int(number), link) for name, number, link in ports) for ports in entries))
-
-
-def _record_channel(process: Process, match: re.Match[str]) -> None:
-    channel = Channel(match["network"], int(match["device"]), "/GDRDMA" in match["rest"], bool(match["collective"]))
-    process.channels[channel] += 1
 
 
 def _record_virtual_device(process: Process, match: re.Match[str]) -> None:
@@ -123,15 +111,15 @@ def _add(field: str, value: str) -> Callable[[Process, re.Match[str]], None]:
 
 
 # One row for each form that a message has had over the releases: NVIDIA/nccl (src/transport/net_ib, net_socket, net.cc,
-# src/init.cc, releases 2.4 to 2.32), aws/aws-ofi-nccl and Mellanox/nccl-rdma-sharp-plugins. `Bootstrap : Using` and
+# src/init.cc, releases 2.6 to 2.32), aws/aws-ofi-nccl and Mellanox/nccl-rdma-sharp-plugins. `Bootstrap : Using` and
 # `; OOB` are ignored because they do not describe the data path. `NET/Socket : Using` is no sign of TCP: NCCL prints it
 # next to RDMA as well.
 _PATTERNS: tuple[tuple[re.Pattern[str], Callable[[Process, re.Match[str]], None]], ...] = (
     (re.compile(r"^Using network (?P<name>\S(?:.*\S)?)"), _add("networks", "{name}")),
     (re.compile(r"^NET/(?!Socket)[\w ]+? ?: Using +(?P<list>\[.*)$"), _record_devices),
     (
-        re.compile(r"\bvia (?P<collective>COLL)?NET/(?P<network>.{1,100}?)/(?P<device>\d{1,9})(?P<rest>.*)$"),
-        _record_channel,
+        re.compile(r"\bvia (?:COLL)?NET/.{1,100}?/(?P<device>\d{1,9})(?P<rest>.*)$"),
+        lambda process, match: process.channels.update([Channel(int(match["device"]), "/GDRDMA" in match["rest"])]),
     ),
     (
         re.compile(r"^NET/\w+ ?: Made virtual device \[(?P<number>\d{1,9})\] name=(?P<names>\S+)"),
@@ -142,7 +130,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Callable[[Process, re.Match[str]], None]
         lambda process, match: process.providers.add((match["name"], int(match["nics"] or 0))),
     ),
     (
-        re.compile(r"\brank (?P<rank>\d{1,9}) n[rR]anks (?P<ranks>\d{1,9})\b"),
+        re.compile(r"\brank (?P<rank>\d{1,6}) n[rR]anks (?P<ranks>\d{1,6})\b"),
         lambda process, match: process.members.add((int(match["rank"]), int(match["ranks"]))),
     ),
     (
@@ -181,25 +169,22 @@ class LogSummary(NamedTuple):
 
     pods: Mapping[str, tuple[Process, ...]]  # by pod name; only pods with any line about the network
     world: int | None  # number of ranks in the largest communicator
-    has_info_lines: bool  # NCCL logged anything at level INFO
     has_lines: bool  # there is any line
 
 
 def collect(logs: Iterable[tuple[str, Iterable[str]]]) -> LogSummary:
     """Read logs as (name, lines). The name stands for the pod where the lines do not name one."""
     processes: dict[tuple[str, str, int], Process] = defaultdict(Process)
-    has_info_lines = has_lines = False
+    has_lines = False
     for source, log in logs:
         for line in log:
             has_lines = True
             for message in parse_line(line):
-                has_info_lines = has_info_lines or message.level == "INFO"
                 tag = message.tag or ("" if message.host else source)
                 processes[tag, message.host, message.pid].record(message.text, message.level)
     return LogSummary(
         pods=_group_by_pod(processes),
         world=max((ranks for process in processes.values() for _, ranks in process.members), default=None),
-        has_info_lines=has_info_lines,
         has_lines=has_lines,
     )
 

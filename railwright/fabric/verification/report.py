@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
 
 import msgspec
 
@@ -42,11 +41,11 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
     opened: tuple[str, ...]  # ports that NCCL found
     used: tuple[str, ...]  # ports with at least one channel
     rails: int | None  # number of rails that carried RDMA
-    missing: tuple[str, ...]  # rails or ports that carried no RDMA; () if their names are unknown
+    missing: tuple[str, ...]  # rails that carried no RDMA; () if their names are unknown
     channels: int
     channels_direct: int
     interfaces: tuple[str, ...]  # that TCP used or would use
-    why: tuple[str, ...]
+    why: tuple[str, ...]  # () for RDMA on every rail
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -71,27 +70,26 @@ def assess_logs(
     a known number of rails the report never says that all were used: a log shows only those that NCCL looked at.
     """
     summary = logs.collect(named_logs)
-    most = max((_count_rails(_Evidence(processes))[0] or 0 for processes in summary.pods.values()), default=0) or None
-    pods = _name_missing(
-        [
-            _assess_pod(name, _Evidence(processes), summary.world, by_pod.get(name, expected), most)
-            for name, processes in summary.pods.items()
-        ]
-    )
-    numbers = [by_pod.get(pod.name, expected).rails for pod in pods]
-    silent = [
-        rank for rank in range(summary.world or 0) if not any(pod.transport and rank in pod.ranks for pod in pods)
-    ]
-    states = {pod.state for pod in pods} or {UNKNOWN}
-    states |= {UNKNOWN} if silent else set()
+    evidence = {name: _Evidence(processes) for name, processes in summary.pods.items()}
+    most = max((one.count_rails()[0] or 0 for one in evidence.values()), default=0) or None
+    pods = [_assess_pod(name, one, summary.world, by_pod.get(name, expected), most) for name, one in evidence.items()]
+    silent = set(range(summary.world or 0)).difference(*(pod.ranks for pod in pods if pod.transport))
+    states = {pod.state for pod in pods} | ({UNKNOWN} if silent or not pods else set())
     state = next(state for state in _STATES_BY_SEVERITY if state in states)
-    is_counted = None not in numbers and all(pod.rails is not None for pod in pods)
-    why = tuple(_collect_reasons(pods, silent, summary))
-    if state == RDMA and not is_counted:
-        state, why = UNKNOWN, (_UNKNOWN_RAILS if None in numbers else _UNNAMED_DEVICES,)
+    numbers = [by_pod.get(pod.name, expected).rails for pod in pods]
     rails = max((number for number in numbers if number is not None), default=expected.rails)
-    report = Report(state, "", rails, tuple(pods), summary.world, why)
-    return msgspec.structs.replace(report, line=_format_line(report, is_counted=is_counted))
+    report = Report(state, "", rails, tuple(pods), summary.world, tuple(_collect_reasons(pods, silent, summary)))
+    if state != RDMA:
+        # what a silent pod lacks does not matter beside one that shows more
+        reasons = report.why if state == UNKNOWN else [*_group_reasons([pod for pod in pods if pod.state == state])]
+        line = f"{_BEGINNINGS[state]}: {'; '.join(reasons[:_MAX_NAMES])}"
+    elif None not in numbers and all(pod.rails is not None for pod in pods):
+        line = f"RDMA on every rail: {_summarize(report)}"
+    else:
+        cause = _UNKNOWN_RAILS if None in numbers else _UNNAMED_DEVICES
+        line = f"cannot tell whether every rail is used: {_summarize(report)}; {cause}"
+        report = msgspec.structs.replace(report, state=UNKNOWN, why=(cause,))
+    return msgspec.structs.replace(report, line=line)
 
 
 # --- a pod ------------------------------------------------------------------------------------------------
@@ -102,8 +100,9 @@ class _Evidence:
 
     def __init__(self, processes: Sequence[logs.Process]) -> None:
         self.processes = processes
-        self.networks = set[str]().union(*(process.chosen_networks for process in processes))
+        self.networks = set[str]().union(*(process.networks for process in processes))
         self.providers = {provider for process in processes for provider in process.providers}
+        self.interfaces = tuple(sorted(set[str]().union(*(process.interfaces for process in processes))))
         self.channels: Counter[logs.Channel] = sum((process.channels for process in processes), Counter())
         lists = [{port for device in process.devices for port in device} for process in processes if process.lists]
         self.opened: set[logs.Port] = set.intersection(*lists) if lists else set()
@@ -125,6 +124,15 @@ class _Evidence:
                 self.used.update(ports)
                 if devices and not ports:
                     self.unmapped.add(number)
+
+    def count_rails(self) -> tuple[int | None, int | None]:
+        """Return the numbers of rails opened and used. libfabric stripes over all NICs: it uses all of them or none."""
+        if self.opened:
+            return len(self.opened), len(self.used)
+        nics = max((nics for _, nics in self.providers), default=0)
+        if nics:
+            return nics, nics if self.channels else 0
+        return None, len({channel.device for channel in self.channels}) or None
 
     @property
     def is_tcp(self) -> bool:
@@ -160,16 +168,6 @@ def _find_transport(port: logs.Port) -> str:
     return next((kind for prefix, kind in _DEVICES if port.name.startswith(prefix)), _NAMES_BY_LINK[port.link])
 
 
-def _count_rails(evidence: _Evidence) -> tuple[int | None, int | None]:
-    """Return the numbers of rails opened and used. libfabric stripes over all NICs, so it uses all of them or none."""
-    if evidence.opened:
-        return len(evidence.opened), len(evidence.used)
-    nics = max((nics for _, nics in evidence.providers), default=0)
-    if nics:
-        return nics, nics if evidence.channels else 0
-    return None, len({channel.device for channel in evidence.channels}) or None
-
-
 def _assess_pod(name: str, evidence: _Evidence, world: int | None, expected: Expected, most: int | None) -> Pod:
     """Compare a pod with `expected`. If its number of rails is unknown, it should use as many as other pods."""
     state, why, missing = _find_state(evidence, expected, most if expected.rails is None else expected.rails)
@@ -180,49 +178,53 @@ def _assess_pod(name: str, evidence: _Evidence, world: int | None, expected: Exp
         transport=evidence.transport,
         opened=_format_ports(evidence.opened),
         used=_format_ports(evidence.used),
-        rails=0 if evidence.is_tcp else _count_rails(evidence)[1],
+        rails=0 if evidence.is_tcp else evidence.count_rails()[1],
         missing=missing,
         channels=evidence.channels.total(),
         channels_direct=sum(count for channel, count in evidence.channels.items() if channel.direct),
-        interfaces=tuple(sorted({interface for one in evidence.processes for interface in one.interfaces})),
-        why=why,
+        interfaces=evidence.interfaces,
+        why=(why,) if why else (),
     )
 
 
-class _State(NamedTuple):
-    code: str
-    why: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()  # rails or ports
-
-
-def _find_state(evidence: _Evidence, expected: Expected, rails: int | None) -> _State:
-    opened, used = _count_rails(evidence)
+def _find_state(evidence: _Evidence, expected: Expected, rails: int | None) -> tuple[str, str, tuple[str, ...]]:
+    """Return the state of a pod, why it is not RDMA on every rail, and the missing rails."""
+    opened, used = evidence.count_rails()
     failures = sorted({failure for process in evidence.processes for failure in process.failures})
     if evidence.is_tcp:
-        return _State(TCP, tuple(sorted({reason for process in evidence.processes for reason in process.reasons})))
-    if not evidence.networks or not all(process.chosen_networks for process in evidence.processes):
+        interfaces = ", ".join(evidence.interfaces)
+        reasons = "; ".join(sorted({reason for process in evidence.processes for reason in process.reasons}))
+        over, why = f" over {interfaces}" if interfaces else "", f" ({reasons})" if reasons else ""
+        return TCP, f"fell back to sockets{over}{why}", ()
+    if not evidence.networks or not all(process.networks for process in evidence.processes):
         why = "no line says which network NCCL chose: the log is truncated, or NCCL_DEBUG_SUBSYS lacks INIT"
-        return _State(UNKNOWN, (why,))
+        return UNKNOWN, why, ()
     if not evidence.opened and not all(map(_RDMA.match, evidence.networks)):
         networks = ", ".join(sorted(evidence.networks))
-        return _State(UNKNOWN, (f"network {networks} is unknown to railwright, so it may not be RDMA",))
+        return UNKNOWN, f"network {networks} is unknown to railwright, so it may not be RDMA", ()
     if failures:
-        return _State(FAILED, tuple(failures[:1]))
+        return FAILED, failures[0], ()
     if rails is not None and opened is not None and opened < rails:
-        why = f"NCCL found {text.format_count(rails, 'rail', part=opened)}"
-        return _State(PARTIAL, (why,), _list_missing(evidence.opened, expected))
+        missing = _list_missing(evidence.opened, expected)
+        found = text.format_count(rails, "rail", part=opened)
+        return PARTIAL, f"NCCL found {found}{_name_rails(missing, evidence.opened)}", missing
     if not evidence.channels:
-        return _State(UNKNOWN, ("no channel to another node: the job has one pod only, or the log is truncated",))
+        return UNKNOWN, "no channel to another node: the job has one pod only, or the log is truncated", ()
     if evidence.unmapped:
         numbers = ", ".join(map(str, sorted(evidence.unmapped)))
-        return _State(UNKNOWN, (f"channels over device {numbers}, which no line names: add NET to NCCL_DEBUG_SUBSYS",))
+        return UNKNOWN, f"channels over device {numbers}, which no line names: add NET to NCCL_DEBUG_SUBSYS", ()
     missing = _list_missing(evidence.used, expected) if evidence.used else ()
-    if rails is not None and used is not None and used < rails:
-        why = f"channels went over {text.format_count(rails, 'rail', part=used)}"
-        return _State(PARTIAL, (why,), missing or _format_ports(evidence.opened - evidence.used))
+    if missing or (rails is not None and used is not None and used < rails):
+        over = text.format_count(rails or len(expected.devices), "rail", part=used)
+        return PARTIAL, f"channels went over {over}{_name_rails(missing, evidence.used)}", missing
+    return RDMA, "", ()
+
+
+def _name_rails(missing: Sequence[str], present: Collection[logs.Port]) -> str:
+    """Return the missing rails for a message, otherwise the ports that are there."""
     if missing:
-        return _State(PARTIAL, (f"channels went over {', '.join(_format_ports(evidence.used))}",), missing)
-    return _State(RDMA)
+        return f", missing {', '.join(missing)}"
+    return f" ({', '.join(_format_ports(present))})" if present else ""
 
 
 def _list_missing(ports: Collection[logs.Port], expected: Expected) -> tuple[str, ...]:
@@ -235,106 +237,65 @@ def _format_ports(ports: Collection[logs.Port]) -> tuple[str, ...]:
     return tuple(f"{port.name}:{port.number}" for port in sorted(ports))
 
 
-def _name_missing(pods: Sequence[Pod]) -> list[Pod]:
-    """Add to each pod the missing ports, which another pod opened, if all pods use the same device names."""
-    complete = max((set(pod.opened) for pod in pods), key=len, default=set())
-    return [
-        msgspec.structs.replace(pod, missing=tuple(sorted(complete - set(pod.opened))))
-        if pod.state == PARTIAL and not pod.missing and set(pod.opened) < complete
-        else pod
-        for pod in pods
-    ]
-
-
 # --- the line ---------------------------------------------------------------------------------------------
 
 _UNKNOWN_RAILS = (
     "the number of rails that the pods have is not known: run `railwright verify job/NAME`, or give --rails"
 )
+_BEGINNINGS = {
+    TCP: "TCP, not RDMA",
+    FAILED: "RDMA was set up and failed",
+    PARTIAL: "RDMA, but not on every rail",
+    UNKNOWN: "cannot tell",
+}
 _UNNAMED_DEVICES = "the log does not name the devices: run with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET"
 
 
-def _collect_reasons(pods: Sequence[Pod], silent: Sequence[int], summary: logs.LogSummary) -> Iterator[str]:
+def _collect_reasons(pods: Sequence[Pod], silent: Collection[int], summary: logs.LogSummary) -> Iterator[str]:
     if not summary.has_lines:
-        yield "the logs are empty: no container has printed anything, or a selector of kubectl logs matches no pod"
-    elif not summary.has_info_lines:
-        yield "the logs have no NCCL line at INFO: run with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET"
+        yield "the logs are empty: no container has printed anything"
     elif not pods:
         yield (
-            "the logs have no NCCL line about a network: they are truncated, or NCCL_DEBUG_SUBSYS lacks INIT; "
-            "run with NCCL_DEBUG_SUBSYS=INIT,NET and pass the complete logs"
+            "the logs have no line of NCCL about a network: run with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET, "
+            "and pass the complete logs"
         )
-    by_reason: dict[str, list[Pod]] = {}
-    for pod in sorted(pods, key=lambda pod: _STATES_BY_SEVERITY.index(pod.state)):
-        for reason in pod.why:
-            by_reason.setdefault(reason, []).append(pod)
-    for reason, affected in by_reason.items():
-        yield f"{_format_pods(affected)}: {reason}"
-    if silent and summary.has_info_lines:
+    yield from _group_reasons(sorted(pods, key=lambda pod: _STATES_BY_SEVERITY.index(pod.state)))
+    if silent:
         missing = f"{_format_ranks(silent)} of {summary.world} do not show their network in the logs"
         yield f"{missing}: pass the complete logs of all pods"
 
 
-def _format_line(report: Report, *, is_counted: bool) -> str:
-    size = text.format_count(len(report.pods), "pod")
-    size = f"{text.format_count(report.ranks, 'rank')} on {size}" if report.ranks else size
-    transports = " and ".join(sorted({pod.transport for pod in report.pods if pod.transport} or {"an unknown network"}))
-    used = min((pod.rails for pod in report.pods if pod.rails is not None), default=0)
-    if report.state == RDMA:
-        rails = text.format_count(report.rails or 0, "rail", part=used)
-        parts = (transports, rails, size, _format_direct(report.pods))
-        return f"RDMA on every rail: {', '.join(filter(None, parts))}"
-    if report.state == FAILED:
-        return f"RDMA was set up and failed: {report.why[0]}"
-    if report.state == UNKNOWN and not is_counted and report.why[0] in {_UNKNOWN_RAILS, _UNNAMED_DEVICES}:
-        on = text.format_count(used, "rail") if used else "rails that are not counted"
-        return f"cannot tell whether every rail is used: {transports} on {on}, {size}; {report.why[0]}"
-    if report.state == UNKNOWN:
-        return f"cannot tell: {'; '.join(report.why[:_MAX_NAMES])}"
-    affected = [pod for pod in report.pods if pod.state == report.state]
-    return _format_tcp(affected, report.pods) if report.state == TCP else _format_partial(affected)
+def _group_reasons(pods: Sequence[Pod]) -> Iterator[str]:
+    """Yield each reason once, after the pods that it is about."""
+    by_reason: dict[str, list[str]] = {}
+    for pod in pods:
+        for reason in pod.why:
+            by_reason.setdefault(reason, []).append(_format_pod(pod))
+    for reason, affected in by_reason.items():
+        yield f"{text.join_first(affected, _MAX_NAMES)}: {reason}"
 
 
-def _format_tcp(on_tcp: Sequence[Pod], pods: Sequence[Pod]) -> str:
-    line = (
-        f"TCP, not RDMA: {'all of ' if len(on_tcp) == len(pods) > 1 else ''}{_format_pods(on_tcp)} fell back to sockets"
-    )
-    if interfaces := sorted({name for pod in on_tcp for name in pod.interfaces}):
-        line += f" over {', '.join(interfaces)}"
-    if reasons := list(dict.fromkeys(reason for pod in on_tcp for reason in pod.why)):
-        line += f" ({'; '.join(reasons[:_MAX_NAMES])})"
-    others = [pod for pod in pods if pod.state != TCP]
-    if others:
-        transports = " and ".join(sorted({pod.transport or "an unknown network" for pod in others}))
-        line += f"; {text.format_count(len(others), 'pod')} used {transports}"
-    return line
-
-
-def _format_partial(partial: Sequence[Pod]) -> str:
-    details = [
-        f"{_format_pod(pod)}: {'; '.join(pod.why)}{', missing ' + ', '.join(pod.missing) if pod.missing else ''}"
-        for pod in partial[:_MAX_NAMES]
-    ]
-    more = f", and {text.format_count(len(partial) - _MAX_NAMES, 'more pod')}" if len(partial) > _MAX_NAMES else ""
-    return f"RDMA, but not on every rail: {'. '.join(details)}{more}"
-
-
-def _format_direct(pods: Sequence[Pod]) -> str:
-    channels, direct = sum(pod.channels for pod in pods), sum(pod.channels_direct for pod in pods)
-    if not direct:
-        return "without GPUDirect"
-    return "GPUDirect" if direct == channels else f"GPUDirect on {direct} of {channels} channels"
-
-
-def _format_pods(pods: Sequence[Pod]) -> str:
-    return text.join_first(map(_format_pod, pods), _MAX_NAMES)
+def _summarize(report: Report) -> str:
+    """Return network, rails, ranks and GPUDirect of a job whose pods all use RDMA."""
+    parts = [" and ".join(sorted({pod.transport for pod in report.pods}))]
+    if used := min((pod.rails for pod in report.pods if pod.rails is not None), default=0):
+        number = report.rails
+        parts.append(text.format_count(number, "rail", part=used) if number else text.format_count(used, "rail"))
+    pods = text.format_count(len(report.pods), "pod")
+    parts.append(f"{text.format_count(report.ranks, 'rank')} on {pods}" if report.ranks else pods)
+    channels, direct = sum(pod.channels for pod in report.pods), sum(pod.channels_direct for pod in report.pods)
+    if direct == channels:
+        parts.append("GPUDirect")
+    else:
+        parts.append(f"GPUDirect on {direct} of {channels} channels" if direct else "without GPUDirect")
+    return ", ".join(parts)
 
 
 def _format_pod(pod: Pod) -> str:
     return f"{pod.name} ({_format_ranks(pod.ranks)})" if pod.ranks else pod.name
 
 
-def _format_ranks(numbers: Sequence[int]) -> str:
+def _format_ranks(numbers: Collection[int]) -> str:
     """Return ranks as text: `rank 3`, `ranks 0-7, 12`."""
     ranges: list[list[int]] = []
     for rank in sorted(numbers):

@@ -39,11 +39,11 @@ def write_log(tmp_path):
 @pytest.mark.parametrize(
     ("log", "code", "begins"),
     [
-        ("erdma-dranet", 2, "cannot tell whether every rail is used: eRDMA on 1 rail, "),  # of how many
-        ("mixed-one-pod-tcp", 1, "TCP, not RDMA: train-worker-1 (rank 1) fell back to sockets over eth0"),
+        ("erdma-dranet", 2, "cannot tell whether every rail is used: eRDMA, 1 rail, "),  # of how many
+        ("mixed-one-pod-tcp", 1, "TCP, not RDMA: train-worker-1 (rank 1): fell back to sockets over eth0"),
         ("rail-missing-on-one-pod", 1, "RDMA, but not on every rail: nccl-tests-worker-1"),
         ("roce-2.19-two-ports", 1, "RDMA was set up and failed"),
-        ("quiet", 2, "cannot tell: the logs have no NCCL line at INFO: run with NCCL_DEBUG=INFO"),
+        ("quiet", 2, "cannot tell: the logs have no line of NCCL about a network: run with NCCL_DEBUG=INFO"),
     ],
 )
 def test_the_exit_code_and_the_line_state_the_result(verify, write_log, log, code, begins):
