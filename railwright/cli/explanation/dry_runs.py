@@ -18,7 +18,7 @@ from railwright.fabric import intent, names, views
 from railwright.fabric.injection import keys
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
-from webhook import reviews, state
+from webhook import reviews
 
 Tree = dict[str, Any]
 NO_CLUSTER = "give the policy in a file: --policy FILE"
@@ -39,100 +39,69 @@ _REJECTIONS = frozenset({400, 403, 409, 422})  # by admission, validation or ano
 _CODED = re.compile(r"(?P<code>[A-Z]\w+): (?P<text>.*)", re.ASCII)  # a warning of railwright
 _KUBERNETES = "Kubernetes"  # code of a warning that is not railwright's
 _UNENFORCED_OUTCOMES = {  # by the code of a warning
-    AdmissionCode.WOULD_REJECT: reviews.WOULD_REFUSE,
-    AdmissionCode.WOULD_INJECT: reviews.WOULD_PATCH,
+    AdmissionCode.WOULD_REJECT.value: reviews.WOULD_REFUSE,
+    AdmissionCode.WOULD_INJECT.value: reviews.WOULD_PATCH,
 }
 _MAX_GENERATE_NAME = 58  # characters before the five that the API server appends
 
 
 async def ask(client: clients.Client, template: templates.Template) -> previews.AdmissionPreview:
     """Dry-run the pod of a template. Raise UnreadableError without the right to, and ClusterError without an answer."""
-    answer = await _dry_run_pod(client, template, template.pod)
-    is_unenforced = answer.outcome in previews.UNENFORCED or answer.message == _UNENFORCED
-    if not (template.inherits_label and is_unenforced):
-        return answer
-    # In mode warn the label is not copied into the template, so the controller creates the pods without it.
-    metadata = template.pod["metadata"]
-    labels = {key: value for key, value in metadata["labels"].items() if key != names.FABRIC}
-    created = await _dry_run_pod(client, template, {**template.pod, "metadata": {**metadata, "labels": labels}})
-    if created.is_rejected:
-        return created
-    warnings = [warning for warning in answer.warnings if warning.code != _KUBERNETES]
-    warnings += [warning for warning in created.warnings if warning.code == _KUBERNETES]
-    outcome = _find_unenforced(answer.warnings) or reviews.WOULD_PATCH
-    return msgspec.structs.replace(created, outcome=outcome, warnings=warnings)
-
-
-async def _dry_run_pod(client: clients.Client, template: templates.Template, pod: Tree) -> previews.AdmissionPreview:
-    """Dry-run a pod of a template.
-
-    The webhook does not get every pod, so a dry run has no warning about a misspelt label: it is added here.
-    """
-    source = f"a dry run in namespace {template.namespace}"
+    pod = template.pod
+    preview = previews.AdmissionPreview(
+        template=template, before=pod, after=pod, source=f"a dry run in namespace {template.namespace}"
+    )
     try:
         body, lines = await _create(client, pod)
     except errors.ApiError as error:
-        warnings = [_read_warning(line) for line in error.warnings]
-        message = _describe_error(error, template.namespace)
-        if _NOT_INJECTED.search(error.message):
-            is_unenforced = _find_unenforced(warnings) or await policy_sources.is_unenforced(client)
-            message = _UNENFORCED if is_unenforced else message
-        return previews.build_preview(template, reviews.REFUSED, source, message=message, warnings=warnings)
-    warnings = [_read_warning(line) for line in lines]
-    outcome = _find_unenforced(warnings)
-    before = after = _decode_comparable(body, pod, client.host)
-    opt_in_unknown = ""
+        return await _explain_rejection(client, preview, error)
+    after, warnings = _decode_comparable(body, pod, client.host), [_read_warning(line) for line in lines]
+    # the webhook is not called for a pod whose label is misspelt, so a dry run has no warning about it
+    own_keys = keys.check_pod(msgspec.convert(pod["metadata"], views.ObjectMeta))
+    preview = msgspec.structs.replace(
+        preview,
+        outcome=_find_unenforced(warnings) or reviews.ALLOWED,
+        warnings=(*template.warnings, *own_keys, *(one for one in warnings if one.code not in keys.CODES)),
+    )
     if record := (after["metadata"].get("annotations") or {}).get(names.INJECTION):
         try:
-            source = f"{source}, policy {intent.decode_record(record).policy}"
+            source = f"{preview.source}, policy {intent.decode_record(record).policy}"
         except intent.InvalidRecordError as error:
             raise output.UnreadableError(
                 f"annotation {names.INJECTION} of the dry-run pod is no record that this version can read: {error}; "
                 "remove it from the manifest, or compare versions: railwright check -v"
             ) from None
         before = await _complete_without_railwright(client, pod)
-    elif not outcome and all(names.INJECTION not in warning.text for warning in warnings):
-        opted_in = await opt_ins.find(client, msgspec.convert(after, views.Pod))
-        opt_in_unknown = opted_in.unknown
-        if opted_in.label is not None:
-            disabled = await policy_sources.describe_disabled(client)
-            if disabled or not _is_silent(opted_in, template, pod):
-                return previews.build_preview(template, reviews.ALLOWED, source, message=disabled or _UNCALLED)
-            outcome = reviews.WOULD_PATCH
-    operations = jsonpatch.make_patch(before, after).patch
-    return previews.build_preview(
-        template,
-        outcome or (reviews.PATCHED if operations else reviews.ALLOWED),
-        source,
-        warnings=(
-            *keys.check_pod(msgspec.convert(pod["metadata"], views.ObjectMeta)),
-            *(warning for warning in warnings if warning.code not in keys.CODES),
-        ),
-        before=before,
-        after=after,
-        operations=operations,
-        opt_in_unknown=opt_in_unknown,
-    )
+        preview = msgspec.structs.replace(preview, source=source)
+        return previews.add_patch(preview, before, after, jsonpatch.make_patch(before, after).patch)
+    if preview.outcome != reviews.ALLOWED or any(names.INJECTION in warning.text for warning in warnings):
+        return preview
+    opted_in = await opt_ins.find(client, msgspec.convert(after, views.Pod))
+    if opted_in.label is None:
+        return msgspec.structs.replace(preview, opt_in_unknown=opted_in.unknown)
+    message = await policy_sources.describe_disabled(client)
+    if not message and await policy_sources.is_unenforced(client):
+        return msgspec.structs.replace(preview, outcome=reviews.WOULD_PATCH)
+    return msgspec.structs.replace(preview, message=message or _UNCALLED)
 
 
-def _is_silent(opted_in: opt_ins.OptIn, template: templates.Template, pod: Tree) -> bool:
-    """True if the policy is in mode warn, and the pod would get only its record, so that the webhook does not warn."""
-    policy = opted_in.policy
-    if policy is None or policy.document.is_enforced:
-        return False
-    caches, labels = state.State(), opted_in.namespace_labels
-    if labels is not None:
-        caches.namespaces.replace(
-            [views.Namespace(views.BriefMeta(name=template.namespace, labels_or_none=dict(labels)))]
-        )
-    preview = previews.preview_admission(msgspec.structs.replace(template, pod=pod), policy, caches)
-    return not _find_unenforced(preview.warnings)
+async def _explain_rejection(
+    client: clients.Client, preview: previews.AdmissionPreview, error: errors.ApiError
+) -> previews.AdmissionPreview:
+    template, warnings = preview.template, [_read_warning(line) for line in error.warnings]
+    outcome, message = reviews.REFUSED, _describe_error(error, template.namespace)
+    if _NOT_INJECTED.search(error.message) and (
+        _find_unenforced(warnings) or await policy_sources.is_unenforced(client)
+    ):
+        # in mode warn the label of a workload is not copied, so the pods that its controller creates lack it
+        outcome, message = (reviews.WOULD_PATCH, "") if template.inherits_label else (outcome, _UNENFORCED)
+    return msgspec.structs.replace(preview, outcome=outcome, message=message, warnings=(*template.warnings, *warnings))
 
 
 def _find_unenforced(warnings: Sequence[reason.Reason]) -> str:
     """Return the outcome of mode warn from its warnings; "" if no warning is from mode warn."""
-    codes = {warning.code for warning in warnings}
-    return next((outcome for code, outcome in _UNENFORCED_OUTCOMES.items() if code in codes), "")
+    outcomes = (_UNENFORCED_OUTCOMES.get(warning.code, "") for warning in warnings)
+    return next(filter(None, outcomes), "")
 
 
 def _read_warning(line: str) -> reason.Reason:
@@ -164,11 +133,9 @@ async def _complete_without_railwright(client: clients.Client, pod: Tree) -> Tre
     except errors.ApiError:
         return pod
     before = _decode_comparable(body, pod, client.host)
-    own_labels = {
-        key: labels.get(key, value)  # also the author's fabric again
-        for key, value in before["metadata"]["labels"].items()
-        if key in labels or key != names.FABRIC
-    }
+    own_labels = before["metadata"]["labels"] | labels  # also the author's fabric again
+    if names.FABRIC not in labels:
+        del own_labels[names.FABRIC]
     own_metadata = before["metadata"] | {"labels": own_labels}
     return before | {"metadata": {key: value for key, value in own_metadata.items() if value}}
 

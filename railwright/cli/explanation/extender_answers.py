@@ -3,6 +3,8 @@
 The proxy strips the header of a token, so the extender gets it in a header of its own.
 """
 
+import contextlib
+from typing import Any
 from urllib import parse
 
 import msgspec
@@ -15,7 +17,6 @@ from railwright.fabric.overview import overview_types
 from railwright.fabric.workloads import frameworks
 
 _SERVICES = f"/api/v1/namespaces/{installed_names.NAMESPACE}/services"
-_SERVICE = f"{_SERVICES}/{installed_names.EXTENDER}"
 _IDENTIFY = (
     "give one of an account that may get pods in that namespace: kubectl create token NAME, and --token-file FILE"
 )
@@ -29,7 +30,6 @@ _PROXY_ERRORS = {  # of the API server, which has not asked the extender
     404: f"no extender is installed in namespace {installed_names.NAMESPACE}",
 }
 _PROXY = "the API server's proxy"
-_NO_ENDPOINTS = "no endpoints available"
 _BAD_GATEWAY = frozenset({500, 502, 503})  # of the API server's proxy, if the backend does not respond by that scheme
 
 
@@ -58,9 +58,8 @@ async def ask(client: clients.Client, namespace: str, name: str, given: str) -> 
             body = await client.get(proxy, headers={names.PROXIED_AUTHORIZATION: f"Bearer {token}"})
             return msgspec.json.decode(body, type=overview_types.Explanation)
         except errors.ApiError as error:
-            reason, is_own = _read_failure(error.body)
-            cause = _describe_failure(error.status, reason, is_own=is_own)
-            if is_own or error.status not in _BAD_GATEWAY:
+            cause, may_be_scheme = _describe_failure(error)
+            if not may_be_scheme:
                 break
         except watch_wire.UNREADABLE:
             cause = f"{_PROXY} responds, but not as railwright's extender does; check `server:` in the kubeconfig"
@@ -68,24 +67,20 @@ async def ask(client: clients.Client, namespace: str, name: str, given: str) -> 
     raise NoExtenderError(cause)
 
 
-def _read_failure(body: bytes) -> tuple[str, bool]:
-    """Return the message of an error, and True if it is the extender's and not the proxy's."""
-    try:
-        failure = msgspec.json.decode(body)
-    except watch_wire.UNREADABLE:
-        return "", False
-    own = frameworks.get_mapping(failure, "error")
-    text = own.get("reason") if own else frameworks.get_mapping(failure).get("message")
-    return errors.quote_message(str(text or "")), bool(own)
+def _describe_failure(error: errors.ApiError) -> tuple[str, bool]:
+    """Return the cause and the fix, and True if the extender may respond by another scheme.
 
-
-def _describe_failure(status: int, reason: str, *, is_own: bool) -> str:
-    """Return the cause and the fix for an error of the extender (`is_own`) or of the API server's proxy."""
-    if is_own:
-        return f"{_PROXY}: {reason or 'no explanation'} (status {status}){_FIXES.get(status, '')}"
-    if reason and status in _PROXY_ERRORS:
-        return _PROXY_ERRORS[status]
-    if reason and status in _BAD_GATEWAY:
-        problem = f"{_PROXY} cannot reach the extender: {reason}"
-        return f"{'no extender is ready' if _NO_ENDPOINTS in reason else problem}; to see why: railwright check"
-    return errors.ApiError(status, "", reason, f"{_SERVICE}/proxy", where=_PROXY, foreign=not reason).sentence
+    The error is the extender's own, or that of the API server's proxy.
+    """
+    body: Any = None
+    with contextlib.suppress(*watch_wire.UNREADABLE):
+        body = msgspec.json.decode(error.body)
+    if own := frameworks.get_mapping(body, "error"):
+        reason = errors.quote_message(str(own.get("reason") or "")) or "no explanation"
+        return f"{_PROXY}: {reason} (status {error.status}){_FIXES.get(error.status, '')}", False
+    reason = errors.quote_message(str(frameworks.get_mapping(body).get("message") or ""))
+    if reason and error.status in _PROXY_ERRORS:
+        return _PROXY_ERRORS[error.status], False
+    if reason and error.status in _BAD_GATEWAY:
+        return f"{_PROXY} cannot reach the extender: {reason}; to see why: railwright check", True
+    return error.sentence, error.status in _BAD_GATEWAY

@@ -17,7 +17,6 @@ from railwright.cli.explanation import dry_runs, previews, recorded, templates
 from railwright.cluster import client as clients
 from railwright.cluster import errors, kubeconfigs
 from railwright.fabric import names, text
-from railwright.fabric.workloads import frameworks
 from webhook import reviews
 
 _UNCHECKED = (
@@ -54,7 +53,8 @@ def _read_templates(arguments: argparse.Namespace, namespace: str) -> Sequence[t
     for tree in (tree for path in paths for tree in object_files.read_manifest(output.read_text(path), path)):
         tree_templates = templates.expand(tree, namespace)
         if not tree_templates:
-            output.print_note(f"{templates.format_title(tree)}: {templates.explain_absence(tree)}")
+            note = templates.locate_label(tree) or "has no pod template that railwright knows, skipped"
+            output.print_note(f"{templates.format_title(tree)}: {note}")
         pod_templates += tree_templates or ()
     if not pod_templates:
         raise output.UnreadableError(f"{', '.join(paths)}: contains no pod and no pod template")
@@ -66,13 +66,10 @@ def _preview_by_file(arguments: argparse.Namespace, namespace: str) -> Sequence[
     policy = object_files.read_policy(arguments.policy)
     objects = {} if arguments.snapshot is None else object_files.read_snapshot(arguments.snapshot)
     caches, source = previews.fill_caches(objects), f"the policy in {arguments.policy}, because --policy was given"
-    pod_templates = _read_templates(arguments, namespace)
-    made = []
-    with output.show_progress("applying the policy", total=len(pod_templates)) as advance:
-        for template in pod_templates:
-            made.append(previews.preview_admission(template, policy, caches, source))
-            advance()
-    return made
+    return [
+        previews.preview_admission(template, policy, caches, source)
+        for template in _read_templates(arguments, namespace)
+    ]
 
 
 def _preview_by_cluster(arguments: argparse.Namespace, namespace: str) -> Sequence[previews.AdmissionPreview]:
@@ -162,5 +159,4 @@ def _format_outcome(preview: previews.AdmissionPreview) -> str:
 
 def _is_only_recorded(preview: previews.AdmissionPreview) -> bool:
     """True if all that a pod gets is its injection record, as one without accelerators."""
-    is_recorded = names.INJECTION in frameworks.get_mapping(preview.after, "metadata", "annotations")
-    return bool(preview.operations) and not preview.changes and is_recorded
+    return bool(preview.operations) and not preview.changes

@@ -9,16 +9,14 @@ from railwright.cluster import client as clients
 from railwright.cluster import errors
 from railwright.fabric import names, views
 from railwright.fabric.injection import facts, opt_in
-from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 
 
 class OptIn(NamedTuple):
-    """The label of a pod that opted in, None for every other pod, and what it was found from."""
+    """The label of a pod that opted in, None for every other pod."""
 
     label: str | None
-    policy: model.Policy | None = None  # None: there is no valid one, or it may not be read
-    namespace_labels: Mapping[str, str] | None = None  # None: they may not be read
+    refusal: str = ""  # why admission rejects the label, and the fix
     unknown: str = ""  # why it is not known whether the pod opted in
 
 
@@ -32,25 +30,15 @@ async def find(client: clients.Client, pod: views.Pod) -> OptIn:
     labels: Mapping[str, str] | None = None
     with contextlib.suppress(errors.ClusterError):
         labels = await policy_sources.find_namespace_labels(client, namespace)
-    unknown = ""
+    refusal = unknown = ""
     if labels is None and opt_in.awaits_namespace(pod, facts.ClusterFacts(namespace, watched=True), accelerators):
         unknown = (
             f"it has no label {names.FABRIC}, and the labels of namespace {namespace}, which may opt it in, cannot be "
             "read; ClusterRole view in the namespace has the right"
         )
-    return OptIn(opt_in.find_label(pod, labels, accelerators), policy, labels, unknown)
-
-
-def find_refusal(pod: views.Pod, found: OptIn) -> str:
-    """Return why admission rejects the label of a pod, and the fix; "" if it does not, or if the policy is unknown."""
-    if found.policy is None:
-        return ""
-    cluster = facts.ClusterFacts(pod.metadata.namespace, found.namespace_labels)
-    try:
-        opt_in.find_fabric(pod, found.policy.document, cluster)
-    except reason.RefusedError as error:
-        if error.reason != opt_in.UNKNOWN_FABRIC:
-            return error.message
-        place = "in the pod template" if names.FABRIC in pod.metadata.labels else "of the namespace"
-        return f"{error.message}; correct the label {place}"
-    return ""
+    if policy is not None:
+        try:
+            opt_in.find_fabric(pod, policy.document, facts.ClusterFacts(namespace, labels))
+        except reason.RefusedError as error:
+            refusal = error.message
+    return OptIn(opt_in.find_label(pod, labels, accelerators), refusal, unknown)

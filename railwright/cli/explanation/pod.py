@@ -87,11 +87,10 @@ async def _explain_uninjected(client: clients.Client, pod: job_pods.Pod, record:
 
 async def _describe_uninjected(client: clients.Client, pod: job_pods.Pod, opted_in: opt_ins.OptIn) -> str:
     """Return why a pod that opted in is not injected, and the fix."""
-    refusal, cause = opt_ins.find_refusal(pod, opted_in), await _find_cluster_cause(client)
     again = "delete the pod, so that its controller creates it again"
-    if refusal:
-        return f"not injected: {'; '.join(filter(None, (refusal, cause)))}, then {again}"
-    label = f"label {names.FABRIC} {text.quote(opted_in.label or '')}"
+    if opted_in.refusal:
+        return f"not injected: {opted_in.refusal}; correct this, then {again}"
+    cause, label = await _find_cluster_cause(client), f"label {names.FABRIC} {text.quote(opted_in.label or '')}"
     possible = "after the pod's creation, the webhook was not called, or the policy was in mode warn"
     if names.FABRIC in pod.metadata.labels:
         cause = cause or f"the label was set {possible}; set the label in the pod template"
@@ -294,20 +293,16 @@ async def _read_record(client: clients.Client, namespace: str, name: str, token:
 
 
 async def _choose_pod(client: clients.Client, namespace: str, form: str, name: str) -> str:
-    """Return and print the pod of a job or gang to explain: the first whose preflight failed, otherwise the first that
-    waits for a node, otherwise the first that has not ended, otherwise the first.
-
-    Raises UnreadableError and ClusterError.
-    """
+    """Return and print the pod of a job or gang to explain. Raise UnreadableError and ClusterError."""
     members = await job_pods.find(client, namespace, form, name)
-    failed = [pod for pod in job_pods.drop_replaced(members) if pod.preflight_failure]
     living = [pod for pod in members if not pod.status.has_ended]
-    waiting = [pod for pod in living if not pod.spec.node_name]
-    chosen = (failed or waiting or living or members)[0]
-    if failed or waiting:
-        which = "the first whose preflight failed" if failed else "the first that waits"
-    else:
-        which = "the first" if chosen is members[0] else "the first that has not ended"
-    count = text.format_count(len(members), "pod")
-    output.print_note(f"{form}/{name}: pod {chosen.metadata.name}, {which} of {count}")
-    return chosen.metadata.name
+    choices = {  # by preference
+        "the first whose preflight failed": [pod for pod in job_pods.drop_replaced(members) if pod.preflight_failure],
+        "the first that waits": [pod for pod in living if not pod.spec.node_name],
+        "the first that has not ended": living,
+        "the first": members,
+    }
+    which, pods = next((which, pods) for which, pods in choices.items() if pods)
+    chosen = pods[0].metadata.name
+    output.print_note(f"{form}/{name}: pod {chosen}, {which} of {text.format_count(len(members), 'pod')}")
+    return chosen

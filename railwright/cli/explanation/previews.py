@@ -14,7 +14,6 @@ from railwright.cli import object_files, output
 from railwright.cli.explanation import recorded, templates
 from railwright.fabric import views
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import reason
 from webhook import pods, reviews, state
 
 Tree = object_files.Tree
@@ -27,8 +26,8 @@ class AdmissionPreview(recorded.Injection, frozen=True, kw_only=True):
     """Effect of admission on the pods of one template."""
 
     template: templates.Template
-    outcome: str  # as in metrics: patched, allowed, refused; in mode warn would-patch, would-refuse
-    message: str  # why the pod is rejected, or created without railwright
+    outcome: str = reviews.ALLOWED  # as in metrics: patched, allowed, refused; in mode warn would-patch, would-refuse
+    message: str = ""  # why the pod is rejected, or created without railwright
     operations: Sequence[Any] = ()
     before: Tree
     after: Tree
@@ -72,20 +71,22 @@ def preview_admission(
     cluster = template.add_facts(caches.build_facts(template.namespace), policy.document.accelerators)
     answer = pods.handle(body, policy, lambda _: cluster)
     response: Tree = msgspec.json.decode(answer.body)["response"]
-    operations = msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []
-    after = None
-    if answer.fabric and answer.outcome in (reviews.PATCHED, reviews.ALLOWED):
-        after = jsonpatch.apply_patch(template.pod, operations)
-    preview = build_preview(
-        template,
-        answer.outcome,
-        source,
+    pod = template.pod
+    preview = AdmissionPreview(
+        template=template,
+        outcome=answer.outcome,
         message=response.get("status", {}).get("message", ""),
-        warnings=answer.warnings,
-        after=after,
-        operations=operations,
+        warnings=(*template.warnings, *answer.warnings),
+        before=pod,
+        after=pod,
+        source=source,
     )
-    return msgspec.structs.replace(preview, fabric=answer.fabric, role=answer.role)
+    if not answer.fabric or answer.outcome not in {reviews.PATCHED, reviews.ALLOWED}:
+        return preview
+    if not policy.document.is_enforced:  # the pod would get only its record, of which the webhook does not warn
+        return msgspec.structs.replace(preview, outcome=reviews.WOULD_PATCH)
+    operations = msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []
+    return add_patch(preview, pod, jsonpatch.apply_patch(pod, operations), operations)
 
 
 def require_valid(template: templates.Template) -> None:
@@ -97,35 +98,9 @@ def require_valid(template: templates.Template) -> None:
         raise output.UnreadableError(f"{template.owner}: its pod template is not valid: {mismatch}") from None
 
 
-def build_preview(  # noqa: PLR0913 - one argument for each field
-    template: templates.Template,
-    outcome: str,
-    source: str,
-    *,
-    message: str = "",
-    warnings: Sequence[reason.Reason] = (),
-    before: Tree | None = None,
-    after: Tree | None = None,
-    operations: Sequence[Any] = (),
-    opt_in_unknown: str = "",
-) -> AdmissionPreview:
-    """Return the preview of a template whose pods admission turns from `before` into `after`, by these operations.
-
-    Without `after` admission does not change them: they are rejected, or created without railwright.
-    """
-    before = template.pod if before is None else before
-    injection = recorded.Injection()
-    if after is not None:
-        injection = recorded.describe(msgspec.convert(after, views.Pod))
-    own: Tree = {"warnings": (*template.warnings, *warnings), "opt_in_unknown": opt_in_unknown}
-    own["changes"] = injection.changes if operations else ()
-    return AdmissionPreview(
-        **(msgspec.structs.asdict(injection) | own),
-        template=template,
-        outcome=outcome,
-        message=message,
-        operations=operations,
-        before=before,
-        after=before if after is None else after,
-        source=source,
-    )
+def add_patch(preview: AdmissionPreview, before: Tree, after: Tree, operations: Sequence[Any]) -> AdmissionPreview:
+    """Return the preview of a pod that admission turns from `before` into `after`, by these operations."""
+    own = msgspec.structs.asdict(recorded.describe(msgspec.convert(after, views.Pod)))
+    own |= {"warnings": preview.warnings, "changes": own["changes"] if operations else ()}
+    outcome = reviews.PATCHED if operations else reviews.ALLOWED
+    return msgspec.structs.replace(preview, **own, outcome=outcome, before=before, after=after, operations=operations)

@@ -4,7 +4,6 @@
 """
 
 import copy
-import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -76,7 +75,6 @@ def expand(tree: Tree, namespace: str) -> list[Template] | None:
     return templates
 
 
-_WITHOUT_PODS = re.compile(r"|apps|autoscaling|batch|policy|.+\.k8s\.io")  # groups of Kubernetes itself
 _LABEL_PLACES = {
     ("trainer.kubeflow.org", "TrainJob"): "spec.labels",
     ("serving.kserve.io", "InferenceService"): "spec.predictor.labels",
@@ -90,19 +88,6 @@ def locate_label(tree: Tree) -> str:
     """Return where the label belongs in an object from which another controller creates pods, "" for other objects."""
     place = _LABEL_PLACES.get((str(tree.get("apiVersion", "")).rpartition("/")[0], tree["kind"]))
     return f"its controller creates the pods; label {names.FABRIC} goes into {place}" if place else ""
-
-
-def explain_absence(tree: Tree) -> str:
-    """Return why an object has no template, and where its label belongs if another controller creates its pods."""
-    if known := locate_label(tree):
-        return known
-    group = str(tree.get("apiVersion", "")).rpartition("/")[0]
-    if _WITHOUT_PODS.fullmatch(group) or registry.find_kind(group, "", tree["kind"]) is not None:
-        return "has no pod template, skipped"
-    return (
-        "railwright does not know this kind, skipped. If its controller creates pods, label "
-        f"{names.FABRIC} goes where that controller copies labels to pods"
-    )
 
 
 def check_train_job(tree: Tree) -> Iterator[reason.Reason]:

@@ -295,9 +295,7 @@ def test_a_value_of_the_wrong_type_is_named_with_its_path_and_the_fix(explain, v
             {"services": {}},
             "spec.services.NAME.extraPodMetadata.labels",
         ),
-        ("example.com/v1", "Mission", {}, "goes where that controller copies labels to pods"),
-        ("networking.k8s.io/v1", "NetworkPolicy", {}, "has no pod template, skipped"),
-        ("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": []}, "has no pod template, skipped"),
+        ("example.com/v1", "Mission", {}, "has no pod template that railwright knows, skipped"),
     ],
 )
 def test_the_place_of_the_label_is_named_for_objects_whose_pods_another_controller_creates(
