@@ -95,7 +95,7 @@ def _check_memlock(view: resolution.View) -> Iterator[Problem]:
     The runtime sets the limit, the same in every container of the pod. IPC_LOCK lifts it, but takes effect only for
     root (NVIDIA/nvidia-container-toolkit issue 2037).
     """
-    lines = (view.host.read_text("/proc/self/limits") or "").splitlines()
+    lines = view.host.read_lines("/proc/self/limits")
     text = next((line[len(_LIMIT) :] for line in lines if line.startswith(_LIMIT)), "")
     limit = hosts.parse_number("".join(text.split()[:1]))
     if limit is not None and limit < _MIN_LOCKED_BYTES and not (view.expectations.root and _has_ipc_lock(view.host)):
@@ -110,7 +110,7 @@ def _check_memlock(view: resolution.View) -> Iterator[Problem]:
 
 def _has_ipc_lock(host: hosts.Host) -> bool:
     """Check the bounding set: this process is not root and may lack capabilities that the ranks have."""
-    for line in (host.read_text("/proc/self/status") or "").splitlines():
+    for line in host.read_lines("/proc/self/status"):
         name, _, value = line.partition(":")
         if name in {"CapBnd", "CapEff"} and (hosts.parse_number(value.strip(), 16) or 0) >> _IPC_LOCK & 1:
             return True

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 _NUMBER = re.compile(r"(\d+)", re.ASCII)  # ASCII only, because a name may contain other digits, such as net\u00b2
 _MOST_DIGITS = 20  # maximum digits of a 64-bit number
-_MOST_BYTES = 256 * 1024  # of a file that is read whole
+_MOST_BYTES = 8 << 20  # of a file; the routes of a node take less than 1 MiB
 
 
 class Host:
@@ -37,10 +37,9 @@ class Host:
         except (OSError, ValueError):
             return None
 
-    def read_lines(self, path: str) -> Iterator[str]:
-        """Yield the lines of a file of any length, such as the routes of a node; none if it cannot be read."""
-        with contextlib.suppress(OSError), open(self.resolve(path), errors="replace") as file:  # noqa: PTH123
-            yield from file
+    def read_lines(self, path: str) -> list[str]:
+        """Return the lines of a file; none if it cannot be read."""
+        return (self.read_text(path) or "").splitlines()
 
     def list_names(self, path: str) -> list[str]:
         """Return the entries of a directory in natural order (mlx5_2 before mlx5_10); [] if it cannot be read."""
@@ -271,7 +270,7 @@ def _read_connected_routes(
 
 def _read_ipv6_addresses(host: Host) -> Iterator[tuple[str, ipaddress.IPv6Address]]:
     """Yield interface and address of each IPv6 address that other hosts can reach."""
-    for line in (host.read_text("/proc/net/if_inet6") or "").splitlines():
+    for line in host.read_lines("/proc/net/if_inet6"):
         words = line.split() or [""]
         with contextlib.suppress(ValueError):
             address = ipaddress.IPv6Address(bytes.fromhex(words[0]))

@@ -5,7 +5,7 @@ A path where something is already mounted is left unchanged (docs/interface.md 3
 
 import hashlib
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -19,18 +19,15 @@ INFINIBAND, SHARED_MEMORY, NCCL_CONF = (f"{names.VOLUME_PREFIX}{name}" for name 
 
 _DIGEST = 8  # hexadecimal digits
 _DEV = names.DEV_SHM.rpartition("/")[0]
+_SOURCES = ("host_path", "empty_dir", "config_map", "downward_api")  # of a volume, in its view
 
 
 class FabricVolume(msgspec.Struct, frozen=True):
-    """A volume that railwright adds, with its mount.
-
-    `is_ours` distinguishes it from a user's volume of the same name.
-    """
+    """A volume that railwright adds, with its mount."""
 
     entry: str  # of the record
     volume: Mapping[str, Any]
     mount: Mapping[str, Any]
-    is_ours: Callable[[views.Volume], bool]
 
     @property
     def name(self) -> str:
@@ -41,6 +38,18 @@ class FabricVolume(msgspec.Struct, frozen=True):
     def path(self) -> str:
         """Return the mount path."""
         return str(self.mount["mountPath"])
+
+    def is_same(self, existing: views.Volume) -> bool:
+        """True if a volume of the pod has this source, not one of the user's.
+
+        The size of memory may be that of an older policy, and the API server adds defaults.
+        """
+        volume = msgspec.convert(self.volume, views.Volume)
+        sources = [(getattr(volume, kind), getattr(existing, kind)) for kind in _SOURCES]
+        return any(
+            own is not None and other is not None and all(own.get(key) == other.get(key) for key in ("path", "name"))
+            for own, other in sources
+        )
 
 
 def mount_volumes(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
@@ -71,7 +80,7 @@ def add_volume(draft: drafts.Draft, fabric_volume: FabricVolume) -> None:
     existing = next((volume for volume in draft.pod.spec.volumes if volume.name == fabric_volume.name), None)
     if existing is None:
         draft.spec.append("volumes", fabric_volume.volume, fabric_volume.entry)
-    elif not fabric_volume.is_ours(existing):
+    elif not fabric_volume.is_same(existing):
         raise reasons.RefusedError(
             "name-taken",
             f"the pod has another volume named {fabric_volume.name}, and railwright needs this name; rename it in "
@@ -116,7 +125,6 @@ def _mount_shared_memory(draft: drafts.Draft, ctx: context.InjectionContext, siz
         entry=f"mounts.{names.DEV_SHM}",
         volume={"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", "sizeLimit": size}},
         mount={"name": SHARED_MEMORY, "mountPath": names.DEV_SHM},
-        is_ours=lambda volume: volume.empty_dir is not None,
     )
     pod = draft.pod
     if pod.spec.host_ipc:
@@ -170,15 +178,11 @@ def _build_volume(kind: str, mount_path: str, source: str) -> FabricVolume:
     path = views.clean_path(mount_path)
     # the name depends on the source only, so that a template of an older policy keeps it
     name = f"{names.VOLUME_PREFIX}{kind}-{hashlib.sha256(source.encode()).hexdigest()[:_DIGEST]}"
-    if kind == "host":
-        field, key, volume = "host_path", "path", {"hostPath": {"path": source}}
-    else:
-        field, key, volume = "config_map", "name", {"configMap": {"name": source}}
+    volume = {"hostPath": {"path": source}} if kind == "host" else {"configMap": {"name": source}}
     return FabricVolume(
         entry=f"mounts.{path}",
         volume={"name": name, **volume},
         mount={"name": name, "mountPath": path, "readOnly": True},
-        is_ours=lambda existing: (getattr(existing, field) or {}).get(key) == source,
     )
 
 
@@ -186,7 +190,6 @@ _INFINIBAND = FabricVolume(
     entry=f"mounts.{names.DEV_INFINIBAND}",
     volume={"name": INFINIBAND, "hostPath": {"path": names.DEV_INFINIBAND}},
     mount={"name": INFINIBAND, "mountPath": names.DEV_INFINIBAND},
-    is_ours=lambda volume: volume.host_path is not None and volume.host_path.get("path") == names.DEV_INFINIBAND,
 )
 
 
@@ -197,20 +200,17 @@ FOUND = FabricVolume(
     entry="found",
     volume=_FOUND_VOLUME,
     mount={"name": RAILS, "mountPath": names.RAILS_PATH, "readOnly": True},
-    is_ours=lambda volume: volume.empty_dir is not None,
 )
 FOUND_NCCL_CONF = FabricVolume(
     entry="nccl.conf",
     volume=_FOUND_VOLUME,
     mount={"name": RAILS, "mountPath": names.NCCL_CONF_PATH, "subPath": "nccl.conf", "readOnly": True},
-    is_ours=FOUND.is_ours,
 )
 
 FOUND_UCX_CONF = FabricVolume(
     entry="ucx.conf",  # for ranks that ssh starts: UCX reads this file of the home directory
     volume=_FOUND_VOLUME,
     mount={"name": RAILS, "mountPath": f"{names.ROOT_HOME}/ucx.conf", "subPath": "ucx.conf", "readOnly": True},
-    is_ours=FOUND.is_ours,
 )
 
 
@@ -226,5 +226,4 @@ NCCL_CONF_FILE = FabricVolume(
     entry="nccl.conf",
     volume={"name": NCCL_CONF, "downwardAPI": {"items": [_CONF_SOURCE]}},
     mount={"name": NCCL_CONF, "mountPath": names.NCCL_CONF_PATH, "subPath": _CONF_FILE, "readOnly": True},
-    is_ours=lambda volume: volume.downward_api is not None,
 )
