@@ -33,10 +33,6 @@ def test_the_users_value_wins_whatever_its_form_and_is_recorded_as_kept():
     assert read_record(tree)["kept"] == {"c": ["NCCL_DEBUG", "NCCL_IB_HCA"]}
 
 
-def test_a_literal_beats_the_derived_value():
-    assert read_env(admit_pod(pod(), fabric("    env: {NCCL_IB_HCA: mlx5}\n")))["NCCL_IB_HCA"] == "mlx5"
-
-
 def test_a_container_with_envfrom_gets_the_file_and_no_env_entries():
     source = [{"configMapRef": {"name": "settings"}}]
     tree = pod(gpus(8, envFrom=source))

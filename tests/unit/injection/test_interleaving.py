@@ -1,6 +1,5 @@
 """Another webhook changes the pod between two calls: no addition occurs twice, and its changes stay."""
 
-import copy
 from collections import Counter
 
 import exploration
@@ -36,55 +35,27 @@ POLICIES = {
 }
 EXTRA = ("mesh", "logs")  # containers of other webhooks
 
-entries = st.sampled_from(
-    [
-        {"name": "NCCL_DEBUG", "value": "INFO"},
-        {"name": "NCCL_SOCKET_IFNAME", "value": "own"},
-        {"name": "FI_X", "value": "own"},
-        {"name": "OWN", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-    ]
+OWN = [
+    {"name": "NCCL_DEBUG", "value": "INFO"},
+    {"name": "NCCL_SOCKET_IFNAME", "value": "own"},
+    {"name": "FI_X", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+]
+FROM = [{"secretRef": {"name": "s"}}]
+VOLUME = [{"name": "own", "emptyDir": {}}]
+REQUESTING = gpus(8) | {"resources": {"limits": {"nvidia.com/gpu": "8", "x.y/vf": "1000m"}}}
+PODS = (
+    pod(),
+    pod(cpu("a"), gpus(8, "b", securityContext={"capabilities": {"add": ["KILL"]}}), cpu("c")),
+    pod(cpu("a"), cpu("b", env=OWN), annotations={"railwright.io/rails": "1"}),
+    pod(cpu("a"), gpus(8, "b", envFrom=FROM)),
+    pod(gpus(8, env=OWN, securityContext={"capabilities": {"drop": ["ALL"]}}), cpu("a")),
+    pod(gpus(8, volumeMounts=[{"name": "own", "mountPath": "/dev/shm"}]), volumes=VOLUME),
+    pod(gpus(8, env=OWN), annotations={peers.NETWORKS: '[{"name":"vf","x":1}]', "railwright.io/delivery": "file"}),
+    pod(REQUESTING, annotations={peers.NETWORKS: "vf,vf"}),
+    pod(annotations={peers.NETWORKS: "mine@x", "railwright.io/skip": "env,devices"}),
+    pod(cpu("a"), cpu("b", envFrom=FROM), labels=LAUNCHER),
 )
-amounts = st.sampled_from(["0", "1", "2", "1000m"])
-containers = st.fixed_dictionaries(
-    {"image": st.just("i")},
-    optional={
-        "env": st.lists(entries, max_size=2, unique_by=lambda entry: entry["name"]),
-        "envFrom": st.just([{"secretRef": {"name": "s"}}]),
-        "resources": st.builds(
-            lambda asked: {"requests": asked, "limits": asked}, st.dictionaries(st.just("x.y/vf"), amounts)
-        ),
-        "securityContext": st.sampled_from(
-            [{}, {"capabilities": {"add": ["KILL"]}}, {"capabilities": {"drop": ["ALL"]}}]
-        ),
-        "volumeMounts": st.just([{"name": "own", "mountPath": "/dev/shm"}]),
-    },
-)
-annotations = st.fixed_dictionaries(
-    {},
-    optional={
-        peers.NETWORKS: st.sampled_from(["lan2", "mine@x", "vf,vf", '[{"name":"vf","x":1}]']),
-        "railwright.io/delivery": st.sampled_from(["env", "file"]),
-        "railwright.io/skip": st.sampled_from(["env", "mounts", "devices"]),
-        "railwright.io/rails": st.just("1"),
-    },
-)
-
-
-@st.composite
-def pods(draw) -> dict:
-    """Return containers, of which the first `accelerated` have an accelerator."""
-    made = draw(st.lists(containers, min_size=1, max_size=3))
-    accelerated = draw(st.sampled_from([0, 0, 1]))
-    at = draw(st.integers(0, len(made) - 1))
-    made = [copy.deepcopy(container) | {"name": f"c{index}"} for index, container in enumerate(made)]
-    if accelerated:
-        resources = made[at].setdefault("resources", {"requests": {}, "limits": {}})
-        resources["requests"] = resources["limits"] = {**resources["limits"], "nvidia.com/gpu": "8"}
-    labels = draw(st.sampled_from([{}, {}, {}, {}, LAUNCHER]))
-    volumes = [{"name": "own", "emptyDir": {}}]
-    return copy.deepcopy(pod(*made, labels=labels, annotations=draw(annotations), volumes=volumes))
-
-
+pods = st.sampled_from(PODS)
 actions = st.lists(st.sampled_from(sorted(peers.ACTIONS)), max_size=3)
 
 
@@ -103,7 +74,7 @@ def check_nothing_twice(tree: dict) -> None:
 
 
 @exploration.wide
-@given(pods(), st.sampled_from(sorted(POLICIES)), st.lists(actions, min_size=1, max_size=3))
+@given(pods, st.sampled_from(sorted(POLICIES)), st.lists(actions, min_size=1, max_size=3))
 def test_changes_of_other_webhooks_between_two_calls_lead_to_no_duplicates(tree, name, rounds):
     by = POLICIES[name]
     after = call(tree, by)
@@ -120,7 +91,7 @@ HARMLESS = sorted(set(peers.ACTIONS) - {"drop_last_container", "drop_last_variab
 
 
 @exploration.wide
-@given(pods(), st.sampled_from(sorted(POLICIES)), st.lists(st.sampled_from(HARMLESS), max_size=4))
+@given(pods, st.sampled_from(sorted(POLICIES)), st.lists(st.sampled_from(HARMLESS), max_size=4))
 def test_a_second_call_keeps_the_fabric_on_its_containers(tree, name, names):
     by = POLICIES[name]
     first = call(tree, by)

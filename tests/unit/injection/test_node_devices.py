@@ -1,8 +1,7 @@
 """Devices that the policy states by node shape: set at admission where every possible node agrees."""
 
-import call_counts
 import pytest
-from admitting import SHAPES, admit_pod, fabric, gpus, list_mounts, plan_pod, pod, read_env, read_record
+from admitting import SHAPES, admit_pod, fabric, gpus, list_mounts, pod, read_env, read_record
 
 HCA = "NCCL_IB_HCA"
 MORE_SHAPES = f"""{SHAPES}\
@@ -30,24 +29,6 @@ def test_devices_are_set_at_admission_if_all_allowed_shapes_agree(operator, allo
     required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
     tree = pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
     assert read_env(admit_pod(tree, fabric(top=MORE_SHAPES, rails=OTHERWISE))).get(HCA) == devices
-
-
-@pytest.mark.parametrize("key", ["gpu", "gpu{}"])
-def test_twice_as_many_shapes_cost_twice_as_many_calls(key):
-    """The pods allow all shapes of one label, or limit no label of the shapes."""
-
-    def count(size: int) -> int:
-        shapes = [
-            f"- {{name: s{n}, match: {{{key.format(n)}: g{n}}}, devices: {{rail0: m{n}}}}}\n" for n in range(size)
-        ]
-        allowed = {"key": "gpu", "operator": "In", "values": [f"g{n}" for n in range(size)]}
-        required = {"nodeSelectorTerms": [{"matchExpressions": [allowed]}]}
-        tree = pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
-        policy = fabric(top=f"nodeShapes:\n{''.join(shapes)}", rails=UNNAMED)
-        plan_pod(tree, policy)  # what all plans share is computed by the first
-        return call_counts.count(lambda: plan_pod(tree, policy))
-
-    assert count(200) < 2.5 * count(100)
 
 
 def test_a_term_without_requirements_matches_no_node_and_leaves_the_others_to_decide():

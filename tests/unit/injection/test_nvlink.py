@@ -7,7 +7,6 @@ from admitting import (
     admit_pod,
     build_facts,
     fabric,
-    get_refusal,
     gpus,
     pod,
     read_env,
@@ -63,9 +62,3 @@ def test_a_template_that_the_webhook_may_not_read_is_taken_for_a_channel(source)
     is_channel = source == "resourceClaimTemplateName"
     assert read_env(result).get("NCCL_IB_HCA") == ("=mlx5_0" if is_channel else None)
     assert ("railwright.io/rails" in read_limits(result)) is not is_channel
-
-
-@pytest.mark.parametrize("value", ["", "0", "two", "-1", "1.5", "1000000"])
-def test_a_segment_that_is_no_number_is_rejected(value):
-    tree = rank(annotations={"railwright.io/segment": value})
-    assert "is not a number of ranks from 1 to 999999" in get_refusal(tree, nvlink_fabric())

@@ -1,9 +1,7 @@
 """The containers that get the fabric or mpirun's settings, if other webhooks have inserted sidecars first."""
 
-import admitting
-import peers
 import pytest
-from admitting import LAUNCHER, OF_OPEN_MPI, OPEN_MPI, admit_pod, cpu, fabric, gpus, plan_pod, pod, read_record
+from admitting import LAUNCHER, OF_OPEN_MPI, OPEN_MPI, admit_pod, cpu, fabric, plan_pod, pod, read_record
 
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n" + OF_OPEN_MPI)
 DEFAULT = "kubectl.kubernetes.io/default-container"
@@ -33,18 +31,3 @@ def test_without_accelerators_the_container_that_kubectl_takes_by_default_gets_t
     assert read_record(after)["containers"] == [chosen]
     after["spec"]["containers"].reverse()
     assert plan_pod(after, BY).changes == ()
-
-
-def test_a_sidecar_with_an_accelerator_or_named_by_the_user_gets_the_fabric():
-    assert read_record(admit_pod(pod(gpus(1, "envoy"), cpu("c")), BY))["containers"] == ["envoy"]
-    named = pod(cpu("envoy"), cpu("c"), annotations={"railwright.io/containers": "envoy"})
-    assert read_record(admit_pod(named, BY))["containers"] == ["envoy"]
-
-
-def test_a_container_added_between_two_calls_does_not_move_the_fabric():
-    once = admit_pod(pod(gpus(8, "train"), cpu("other")), BY)
-    between = peers.prepend_sidecar(once)
-    between["spec"]["containers"].insert(0, cpu("linkerd-proxy"))
-    again = admitting.plan_pod(between, BY)
-    assert again.containers == ("train",)
-    assert again.changes == ()
