@@ -87,7 +87,8 @@ def _build_injection(injection: plan.Injection) -> reviews.Answer:
 
 def _warn(outcome: plan.Injection | plan.Refusal) -> reviews.Answer:
     """Return the answer of mode `warn`, for any request with an equal pod: warnings about the omitted changes."""
-    fabric, role = outcome.fabric or _UNKNOWN, outcome.role or _UNKNOWN
+    fabric = outcome.fabric or _UNKNOWN
+    role = outcome.role if isinstance(outcome, plan.Injection) else _UNKNOWN
     response = reviews.Response(
         warnings=plan.describe_unenforced(outcome), audit={"fabric": fabric, "role": role, "mode": policies.WARN}
     )
@@ -127,12 +128,12 @@ def _build_refusal(request: reviews.Request[views.Pod], pod: views.Pod, reason: 
 
 
 def _reject(request: reviews.Request[views.Pod], pod: views.Pod, refusal: plan.Refusal) -> reviews.Answer:
-    fabric, role = refusal.fabric or _UNKNOWN, refusal.role or _UNKNOWN
-    response = reviews.reject(refusal.message, refusal.reason, {"fabric": fabric, "role": role})
+    fabric = refusal.fabric or _UNKNOWN
+    response = reviews.reject(refusal.message, refusal.reason, {"fabric": fabric})
     # without the pod's name, so that all pods of one owner share one Event
     event_message = f"{refusal.reason}: {refusal.problem or refusal.message}"
     events = _build_events(request, pod, (event_message,), rejected=True)
-    return reviews.build_answer(request, response, fabric=fabric, role=role, events=events)
+    return reviews.build_answer(request, response, fabric=fabric, role=_UNKNOWN, events=events)
 
 
 def _build_events(

@@ -62,4 +62,4 @@ async def test_the_audit_log_has_changes_and_refusals(plane, namespace, installe
     changes = admitted.pop("changes")
     assert admitted == {"fabric": "ib", "role": "worker", "rails": "rail0"}
     assert int(changes) > 0
-    assert refused == {"fabric": "unknown", "role": "worker", "refused": "unknown-fabric"}
+    assert refused == {"fabric": "unknown", "refused": "unknown-fabric"}

@@ -220,7 +220,7 @@ async def test_metrics_have_fabric_role_and_outcome(board, tmp_path):
         assert sorted(counted) == [
             f'{name}{{fabric="f",outcome="patched",role="launcher"}} 1.0',
             f'{name}{{fabric="f",outcome="patched",role="worker"}} 1.0',
-            f'{name}{{fabric="f",outcome="refused",role="worker"}} 1.0',
-            f'{name}{{fabric="unknown",outcome="refused",role="worker"}} 1.0',
+            f'{name}{{fabric="f",outcome="refused",role="unknown"}} 1.0',
+            f'{name}{{fabric="unknown",outcome="refused",role="unknown"}} 1.0',
         ]
         assert 'railwright_webhook_refusals_total{fabric="f",reason="annotation"} 1.0' in exposition

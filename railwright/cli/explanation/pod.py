@@ -17,7 +17,7 @@ from railwright.cli.explanation import extender_answers, opt_ins, recorded
 from railwright.cluster import client as clients
 from railwright.cluster import errors, resources, watch_wire
 from railwright.fabric import admission, names, text, views
-from railwright.fabric.injection import accelerators, init_containers, keys, opt_in, templates
+from railwright.fabric.injection import accelerators, keys, opt_in, templates
 from railwright.fabric.overview import overview_types
 from railwright.fabric.placement.explain import node_explanation
 from railwright.fabric.placement.state import pod_usage
@@ -54,7 +54,7 @@ def build_record(pod: job_pods.Pod) -> PodRecord:
         for condition in pod.status.conditions or ()
         if (condition.type, condition.status) == ("PodScheduled", "False")
     ]
-    warnings = (*keys.check_pod(pod.metadata), *init_containers.warn_of_readers(pod))
+    warnings = keys.check_pod(pod.metadata)
     return PodRecord(
         **(msgspec.structs.asdict(recorded.describe(pod)) | {"warnings": warnings}),
         pod=pod.metadata.full_name,

@@ -45,19 +45,6 @@ def has_uncounted(pod: views.Pod, accelerators: Collection[str]) -> bool:
     return any(not amount and index in authors for index, amount in enumerate(counts))
 
 
-def count_at_once(pod: views.Pod, accelerators: Collection[str], units: Mapping[str, int]) -> int:
-    """Return the largest number of accelerators that the pod holds at the same time.
-
-    App containers and sidecars run together, so their numbers are added. Other init containers run before them, one by
-    one: the largest counts if it has more.
-    """
-    init_containers = pod.spec.init_containers or ()
-    counts = count_in_containers(pod, accelerators, units)
-    sidecars = [count(init, accelerators, units) for init in init_containers if init.restart_policy == SIDECAR]
-    before = [count(init, accelerators, units) for init in init_containers if init.restart_policy != SIDECAR]
-    return max(sum(counts) + sum(sidecars), *before, 0)
-
-
 def find_containers(pod: views.Pod, accelerators: Collection[str]) -> tuple[int, ...]:
     """Return the indexes of the app containers that request an accelerator; without any, of those that use a claim.
 

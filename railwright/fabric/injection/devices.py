@@ -23,14 +23,8 @@ _CPU_AND_MEMORY = ("cpu", "memory")
 
 def request_devices(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Request the devices that the pod lacks. Raises RefusedError."""
-    pod = draft.pod
-    pools = _find_pools(pod, ctx)
-    needed = _count_devices(pod, ctx, pools)
-    if not ctx.role.has_rails or "devices" in ctx.options.skip:  # nothing is added to such a pod
-        draft.warn(*_warn_of_short_resources(pod, ctx, pools, needed))
-        if ctx.role.has_rails:
-            draft.skip("devices", context.SKIPPED)
-        return
+    pools = _find_pools(draft.pod, ctx)
+    needed = _count_devices(draft.pod, ctx, pools)
     _request_amounts(draft, ctx, needed, pools)
     if needed:
         draft.add_entry("devices")
@@ -89,34 +83,6 @@ def _find_pools(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> _Pools
     networks = {*attached, *[rail.network for rail in ctx.rails if rail.network]}
     by_network = {network: pool for network in networks if (pool := known.get(network))}
     return _Pools(attached, by_network, frozenset([by_network[key] for key in attached if key in by_network]))
-
-
-def _warn_of_short_resources(
-    pod: drafts.AppliedPod, ctx: context.InjectionContext, pools: _Pools, needed: Mapping[str, int]
-) -> Iterator[reasons.Reason]:
-    """Yield a warning about pools if the pod's networks need more devices than its containers request."""
-    too_few = [
-        pool
-        for pool, amount in needed.items()
-        if pool in pools.in_use
-        and sum(accelerators.read_amount(container, pool) for container in pod.spec.containers) < amount
-    ]
-    if not too_few:
-        return
-    short = text.join_fitting(too_few)
-    if ctx.role.has_rails:
-        yield reasons.Reason(
-            AdmissionCode.NETWORK_DEVICES_NOT_REQUESTED,
-            f"annotation {names.SKIP} leaves out devices, and the pod requests too few of {short} for its networks, so "
-            "its sandbox cannot start",
-            fix="request them, or add networks to the annotation",
-        )
-    else:
-        yield reasons.Reason(
-            AdmissionCode.NETWORK_DEVICES_NOT_REQUESTED,
-            f"annotation {names.NETWORKS}: its networks use {short}, and the pod, which requests too few, cannot start",
-            fix="request them, or remove the networks from this pod",
-        )
 
 
 def _count_devices(pod: drafts.AppliedPod, ctx: context.InjectionContext, pools: _Pools) -> dict[str, int]:
@@ -209,26 +175,3 @@ def _explain_not_offered(resources: Sequence[str], users: Sequence[str], remedy:
     return reasons.Reason(
         AdmissionCode.DEVICES_NOT_OFFERED, f"{needed_by}: the pod stays pending until a node does", fix=remedy
     )
-
-
-def check_capacity(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    """Warn of more accelerators than a node has. Such a pod is not rejected: a larger node type may be added."""
-    requested = [name for name in ctx.document.accelerators if name in ctx.mentioned]
-    units, of_policy = ctx.document.accelerator_units, ctx.fabric.gpus_per_node
-    of_nodes = [
-        sum([devices.get(name, 0) // units.get(name, 1) for name in requested])
-        for devices in ctx.known.node_devices or ()
-    ]
-    limit = of_policy or max(of_nodes, default=0)
-    count = accelerators.count_at_once(draft.pod, requested, units) if limit else 0
-    if count <= limit:
-        return
-    has = f"a node of fabric {ctx.fabric_name} has {limit}" if of_policy else f"no node has more than {limit}"
-    key = f"fabrics.{ctx.fabric_name}.gpusPerNode, or " if of_policy else ""
-    warning = reasons.Reason(
-        AdmissionCode.GPUS_EXCEED_NODE,
-        f"the pod requests {count} {' and '.join(requested)}, and {has}: it stays pending",
-        fix=f"request at most {limit}, or ask the operator to correct {key}acceleratorUnits if a unit is a share of an "
-        "accelerator",
-    )
-    draft.warn(warning)

@@ -6,7 +6,6 @@ init container. It does not change the pod's QoS class, and it is allowed at eve
 pod.
 """
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -41,9 +40,6 @@ def add_preflight(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     The init container comes first: a container before it that reads its files would wait forever.
     """
     pod = draft.pod
-    if "preflight" in ctx.options.skip:
-        draft.skip("preflight", context.SKIPPED)
-        return
     if not _is_wanted(pod, ctx):
         return
     if missing := _explain_missing_devices(pod, ctx):
@@ -53,31 +49,11 @@ def add_preflight(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     _check_name(pod)
     mounts.add_volume(draft, mounts.FOUND)
     mounts.mount_volume(draft, mounts.FOUND, ctx.targets)
-    draft.warn(*warn_of_readers(pod))
     position = next((index for index, init in enumerate(pod.spec.init_containers or ()) if _is_ours(init)), None)
     if position is None:
         draft.spec.put_first("initContainers", _build_container(draft, pod, ctx), "preflight")
     elif position:
         draft.spec.move_first("initContainers", position, "preflight")
-
-
-def warn_of_readers(pod: views.Pod) -> Iterator[reason.Reason]:
-    """Yield a warning about each init container that reads the preflight's files and precedes it, and so waits forever.
-
-    Another webhook has added it. Admission moves the preflight to the front, unless that webhook is called again.
-    """
-    init_containers = pod.spec.init_containers or ()
-    if any(map(_is_ours, init_containers)):
-        for init in itertools.takewhile(lambda container: not _is_ours(container), init_containers):
-            references = [(entry.value_from or {}).get("fileKeyRef") for entry in init.env]
-            volumes = [reference.get("volumeName") for reference in references if isinstance(reference, dict)]
-            if mounts.RAILS in [*volumes, *[mount.name for mount in init.volume_mounts]]:
-                yield reason.Reason(
-                    AdmissionCode.PREFLIGHT_NOT_FIRST,
-                    f"init container {init.name} of another webhook would wait forever for the files in volume "
-                    f"{mounts.RAILS}: it precedes {names.PREFLIGHT_CONTAINER}, which writes them",
-                    fix="let that webhook add it at the end of initContainers, and set reinvocationPolicy: IfNeeded",
-                )
 
 
 def _is_wanted(pod: views.Pod, ctx: context.InjectionContext) -> bool:

@@ -55,9 +55,6 @@ class FabricVolume(msgspec.Struct, frozen=True):
 def mount_volumes(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Mount the volumes that the policy gives the fabric. Raises RefusedError."""
     settings = ctx.fabric.mounts
-    if "mounts" in ctx.options.skip:
-        draft.skip("mounts", context.SKIPPED)
-        return
     if settings.dev_infiniband and ctx.rails:
         _mount_infiniband(draft, ctx)
     if settings.shared_memory is not None:

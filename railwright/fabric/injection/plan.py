@@ -59,7 +59,6 @@ class Refusal(msgspec.Struct, frozen=True):
     fabric: str  # "" if the fabric is unknown
     reason: str  # one of rejections.RejectionCode
     message: str
-    role: str = ""  # "" if unknown
     problem: str = ""  # the message without the pod's name; "" if the message names no pod
 
 
@@ -85,6 +84,7 @@ class Row(NamedTuple):
     mutate: Mutator
     is_for: Callable[[policies.Fabric], object] = lambda _: True  # of the pod
     needs_rails: bool = False  # True: not for roles without rails
+    reads_skip: bool = False  # True: it has something to do for a pod that leaves it out
 
 
 def explain_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
@@ -140,20 +140,19 @@ def _find_likely_rank(draft: drafts.Draft, ctx: context.InjectionContext) -> tup
 
 
 MUTATORS = (
-    Row("", devices.check_capacity),
     Row("", pod_fields.set_scheduler, lambda fabric: fabric.placement.scheduler_name),
     # networks and variables depend on the host network
     Row("", pod_fields.set_host_network, lambda fabric: fabric.host_network, needs_rails=True),
     # the word `devices` leaves out these devices, too
     Row("", claim_requests.name_templates, lambda fabric: fabric.claims),
-    Row("networks", attachments.attach),
-    Row("devices", devices.request_devices),
+    Row("networks", attachments.attach, reads_skip=True),
+    Row("devices", devices.request_devices, needs_rails=True),
     Row("", devices.request_resources, lambda fabric: fabric.resources, needs_rails=True),
     Row("", claim_requests.request_call),
     Row("mounts", mounts.mount_volumes, lambda fabric: fabric.mounts != policies.Mounts(), needs_rails=True),
     Row("security", pod_fields.set_privileges, lambda fabric: fabric.security != policies.Security(), needs_rails=True),
     Row("", environment.extend_library_path, lambda fabric: fabric.library_path, needs_rails=True),
-    Row("env", environment.set_variables),
+    Row("env", environment.set_variables, reads_skip=True),
     Row("", environment.source_script, lambda fabric: fabric.source_script, needs_rails=True),
     Row("preflight", init_containers.add_preflight, needs_rails=True),
     Row("", explain_missing_rails),
@@ -163,10 +162,10 @@ MUTATORS = (
 _COUNTED_PREFIXES = {"mounts.": "mount", "env.": "variable"}  # beginnings of entries that a warning counts
 
 
-def compile_mutators(document: policies.PolicyDocument) -> Mapping[tuple[str, bool], tuple[Mutator, ...]]:
+def compile_mutators(document: policies.PolicyDocument) -> Mapping[tuple[str, bool], tuple[Row, ...]]:
     """Return the mutators for the pods of each fabric, and whether they have rails."""
     return {
-        (name, rails): tuple([row.mutate for row in MUTATORS if row.is_for(fabric) and (rails or not row.needs_rails)])
+        (name, rails): tuple([row for row in MUTATORS if row.is_for(fabric) and (rails or not row.needs_rails)])
         for name, fabric in document.fabrics.items()
         for rails in (True, False)
     }
@@ -194,12 +193,15 @@ def plan(
         options = context.read_options(pod, [row.skip for row in MUTATORS if row.skip])
         ctx = context.build(pod, policy, cluster, name, options)
         draft = drafts.Draft(drafts.read(pod, cluster.namespace), written)
-        for mutate in policy.compile_once(compile_mutators)[name, ctx.role.has_rails]:
-            mutate(draft, ctx)
+        for row in policy.compile_once(compile_mutators)[name, ctx.role.has_rails]:
+            if row.skip in options.skip and not row.reads_skip:
+                draft.skip(row.skip, context.SKIPPED)
+            else:
+                row.mutate(draft, ctx)
         _write_record(draft, ctx)
     except reason.RefusedError as error:
         message = f"{display_name or 'Pod ' + format_title(pod, cluster.namespace)}: {error.message}"
-        return Refusal(fabric, error.reason, message, _find_role(pod, policy.document, fabric), error.message)
+        return Refusal(fabric, error.reason, message, error.message)
     return Injection(
         fabric=name,
         role=ctx.role.name,
@@ -247,16 +249,6 @@ def format_title(pod: views.Pod, namespace: str) -> str:
     """Return the name of a pod for messages. At admission a pod may have no name yet."""
     metadata = pod.metadata
     return f"{namespace}/{metadata.name or metadata.generate_name + '*'}"
-
-
-def _find_role(pod: views.Pod, document: policies.PolicyDocument, fabric: str) -> str:
-    """Return the role name of a pod that is rejected, "" if its quantities are invalid."""
-    try:
-        accelerated = accelerators.find_containers(pod, document.accelerators)
-    except reason.RefusedError:
-        return ""
-    is_for_cpus = fabric in document.fabrics and document.fabrics[fabric].accelerators == ()
-    return context.find_role(pod, is_accelerated=bool(accelerated), is_for_cpus=is_for_cpus).name
 
 
 # --- the record (docs/interface.md 5), and the size of the annotations (1.5) ---------------------------------

@@ -52,9 +52,6 @@ _NO_CAPABILITIES = views.Capabilities()
 def set_privileges(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Add the policy's capabilities and privileged mode to the target containers. Raises RefusedError."""
     settings = ctx.fabric.security
-    if "security" in ctx.options.skip:
-        draft.skip("security", context.SKIPPED)
-        return
     pod, level = draft.pod, facts.find_level(ctx.known)
     for capability in dict.fromkeys(settings.capabilities):
         entry = f"security.{capability}"

@@ -177,16 +177,12 @@ class AdmissionCode(ReasonCode):
     )
 
     # devices
-    NETWORK_DEVICES_NOT_REQUESTED = (
-        "NetworkDevicesNotRequested",
-        "The pod requests too few devices for its networks, so it cannot start.",
-    )
     RAIL_WITHOUT_RESOURCE = (
         "RailWithoutResource",
         "Neither the policy nor a network names the resource of a rail, so no device is requested for it.",
     )
     GPUS_NOT_CLAIMED = "GpusNotClaimed", "Several containers have GPUs, so no GPU is paired with a NIC."
-    GPUS_EXCEED_NODE = "GpusExceedNode", "The pod, or `gpusPerNode` of the fabric, has more accelerators than a node."
+    GPUS_EXCEED_NODE = "GpusExceedNode", "`gpusPerNode` of the fabric is more accelerators than a node has."
     ADDRESSES_DIFFER = "AddressesDiffer", "`nccl.addressRange` has no address of the rails' networks."
     DOMAINS_NOT_LABELLED = "DomainsNotLabelled", "No node has a label of `placement.domains` or of the preset."
     SHAPE_WITHOUT_NODES = "ShapeWithoutNodes", "No node has the labels of a shape in `nodeShapes`."
@@ -208,10 +204,6 @@ class AdmissionCode(ReasonCode):
     LIBRARY_NOT_REACHED = "LibraryNotReached", "A library does not get the values that the preflight finds in the pod."
     INTERFACE_ABSENT = "InterfaceAbsent", "The pod does not have the fabric's primary interface."
     OPEN_MPI_LISTS = "OpenMpiLists", "The container sets lists of Open MPI itself, so the policy's lists are left out."
-    PREFLIGHT_NOT_FIRST = (
-        "PreflightNotFirst",
-        "Another webhook added an init container before the preflight. It waits forever for files of the preflight.",
-    )
 
     # fields of the pod and its resources
     SCRIPT_WITHOUT_COMMAND = (

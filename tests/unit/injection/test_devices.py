@@ -9,7 +9,6 @@ from admitting import (
     fabric,
     get_refusal,
     gpus,
-    list_messages,
     plan_pod,
     pod,
     read_limits,
@@ -151,16 +150,6 @@ def test_a_pod_that_its_namespace_opts_in_does_not_take_all_exclusive_rails(gpus
     assert [why["code"] for entry, why in skipped.items() if entry == "rails"] == ["RailsInProportion"] * is_share
 
 
-def test_a_pod_of_two_kinds_of_accelerators_is_compared_with_a_node_that_has_both():
-    slices = ("nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb")
-    policy = fabric(rails="[{name: r, resource: d/r}]", top=f"accelerators: [{', '.join(slices)}]\n")
-    at = build_facts(node_devices=({**dict.fromkeys(slices, 4), "d/r": 8},))
-    for amount, is_too_many in ((3, False), (5, True)):
-        wanted = pod(cpu(resources={"limits": dict.fromkeys(slices, str(amount))}))
-        codes = {warning.code for warning in plan_pod(wanted, policy, at).warnings}
-        assert ("GpusExceedNode" in codes) is is_too_many, codes
-
-
 SHARES = (
     "accelerators: [nvidia.com/gpu, nvidia.com/mig-1g.10gb, koordinator.sh/gpu]\n"
     "acceleratorUnits: {koordinator.sh/gpu: 100, nvidia.com/mig-1g.10gb: 7}\n"
@@ -183,17 +172,6 @@ def test_units_that_are_shares_of_an_accelerator_count_as_the_accelerators_that_
     policy = fabric("    railsPerPod: proportional\n    gpusPerNode: 8\n", rails=four, top=SHARES)
     outcome = plan_pod(pod(cpu(resources={"limits": {resource: str(amount)}})), policy)
     assert len(outcome.rails) == rails
-    assert "GpusExceedNode" not in {warning.code for warning in outcome.warnings}
-
-
-def test_more_accelerators_than_any_node_has_are_a_warning_without_a_key_of_the_policy():
-    nodes = [{"nvidia.com/gpu": 4}, {"nvidia.com/gpu": 8}]
-    for count, offered, warned in ((16, nodes, True), (8, nodes, False), (16, [{}], False), (16, None, False)):
-        known = admitting.build_facts(node_devices=offered)
-        lines = [line for line in list_messages(plan_pod(pod(gpus(count)), fabric(), known)) if "requests 16" in line]
-        assert bool(lines) is warned, (count, offered)
-        if warned:
-            assert lines[0].startswith("the pod requests 16 nvidia.com/gpu, and no node has more than 8: it stays")
 
 
 def test_init_containers_and_sidecars_are_not_counted_and_get_no_devices():

@@ -233,16 +233,6 @@ WARNINGS = {
         lambda name: pod(gpus(4, name), initContainers=[gpus(8, "diagnose")]),
         CLAIMED,
     ),
-    "more GPUs than a node has": Case(
-        ("the pod requests 16 nvidia.com/gpu", "a node of fabric f has 8", "request at most 8, or ask the operator"),
-        lambda name: pod(gpus(16, name)),
-        fabric("    gpusPerNode: 8\n"),
-    ),
-    "more shares of an accelerator than a node has": Case(
-        ("the pod requests 200 koordinator.sh/gpu, and",),
-        lambda name: pod({"name": name, "resources": {"limits": {"koordinator.sh/gpu": 200}}}),
-        fabric("    gpusPerNode: 8\n", top="accelerators: [nvidia.com/gpu, koordinator.sh/gpu]"),
-    ),
     "no node offers it": Case(
         ("no node offers ddd", "which rail0 needs", "ask the operator to check the device plugin and `resource` of"),
         by=fabric(rails=f"[{{name: rail0, resource: {RESOURCE}, device: mlx5_0}}]"),
@@ -257,16 +247,6 @@ WARNINGS = {
         lambda name: pod(gpus(8, name), annotations={NETWORKS: LONGEST}),
         networks={("prod", "lan2"): None, ("prod", "lan3"): None, ("prod", LONGEST): "x.y/vf"},
         offered=frozenset(("nvidia.com/mlx5_0", "nvidia.com/mlx5_1")),
-    ),
-    "devices left out": Case(
-        ("railwright.io/skip leaves out devices", "too few of nvidia.com/mlx5_0", "request them, or add networks"),
-        annotate("skip", "devices"),
-        **POOL,
-    ),
-    "networks of a pod without rails": Case(
-        ("networks use x.y/", "requests too few", "request them, or remove the networks from this pod"),
-        lambda name: pod(cpu(name), labels=LAUNCHER, annotations={NETWORKS: LONGEST}),
-        networks={("prod", LONGEST): f"x.y/{LONGEST}"},
     ),
     "capability": Case(
         ("level restricted", "IPC_LOCK: it is left out", "run the pod in a privileged namespace"),

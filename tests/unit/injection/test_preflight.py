@@ -51,25 +51,6 @@ def test_the_init_container_comes_first_with_the_policys_expectations():
     assert "preflight" not in read_record(after)["skipped"]
 
 
-@pytest.mark.parametrize(
-    ("reader", "warned"),
-    [
-        ({}, False),
-        ({"volumeMounts": [{"name": "railwright-rails", "mountPath": "/x"}]}, True),
-        ({"env": [{"name": "A", "valueFrom": {"fileKeyRef": {"volumeName": "railwright-rails", "key": "A"}}}]}, True),
-        ({"env": [{"name": "A", "valueFrom": {"fileKeyRef": {"volumeName": ["x"], "key": "A"}}}]}, False),
-    ],
-)
-def test_a_container_of_another_webhook_before_it_that_reads_its_volume_is_a_warning(reader, warned):
-    tree = admit_pod(pod(), fabric(ON))
-    tree["spec"]["initContainers"].insert(0, {"name": "agent", "image": "i", **reader})
-    warnings = [warning for warning in plan_pod(tree, fabric(ON)).warnings if warning.code == "PreflightNotFirst"]
-    assert bool(warnings) is warned
-    after = admit_pod(tree, fabric(ON))
-    assert [container["name"] for container in after["spec"]["initContainers"]] == [NAME, "agent"]
-    assert plan_pod(after, fabric(ON)).warnings == ()
-
-
 def test_a_left_out_preflight_has_a_reason_in_the_record():
     after = admit_pod(pod(annotations={"railwright.io/skip": "preflight"}), fabric(ON))
     assert read_skipped(after)["preflight"] == "by annotation railwright.io/skip"

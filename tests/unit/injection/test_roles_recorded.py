@@ -375,12 +375,6 @@ def test_a_fabric_for_cpus_gives_rails_to_every_pod_but_launchers_and_heads():
         assert plan_pod(after, policy).changes == ()
 
 
-def test_a_refused_pod_has_the_role_that_it_would_get():
-    for more, role in (("", "excluded"), ("    accelerators: []\n", "worker")):
-        tree = pod(cpu(), annotations={"railwright.io/skip": "all"})
-        assert plan_pod(tree, fabric(more)).role == role
-
-
 def test_a_pod_without_accelerators_gets_a_warning_unless_it_is_a_launcher_or_head():
     (warning,) = plan_pod(pod(cpu()), fabric()).warnings
     assert warning.code == "NoAccelerator"

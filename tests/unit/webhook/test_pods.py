@@ -117,9 +117,9 @@ def test_audit_annotations_name_the_changes():
     }
 
 
-def test_audit_annotations_of_a_refusal_have_fabric_role_and_reason_within_a_limit():
+def test_audit_annotations_of_a_refusal_have_fabric_and_reason_within_a_limit():
     response = answer(review(pod(annotations={"railwright.io/rails": "9"})))
-    assert response["auditAnnotations"] == {"fabric": "f", "role": "worker", "refused": "annotation"}
+    assert response["auditAnnotations"] == {"fabric": "f", "refused": "annotation"}
     assert answer(review(pod(label="\x1b" * 9999)))["auditAnnotations"]["fabric"] == "unknown"
     rails = [f"{{name: rail-{number}-{'x' * 50}, device: mlx5_{number}}}" for number in range(40)]
     policy = fabric(rails=f"[{', '.join(rails)}]")
