@@ -91,7 +91,7 @@ def _format_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return " ".join(map(_format_value, value)) or "none"
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_format_value(item)}" for key, item in value.items()) or "none"
+        return ", ".join(f"{key} {_format_value(item)}".strip() for key, item in value.items()) or "none"
     return str(value)
 
 

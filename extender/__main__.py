@@ -20,7 +20,7 @@ from railwright.cluster import errors, events, sources
 from railwright.dashboard import application
 from railwright.fabric.overview import gang_assessment, overview_builder, overview_types
 from railwright.fabric.placement.state import assumed_pods
-from railwright.serving import logs, metrics, probes, server, settings
+from railwright.serving import logs, metrics, ports, probes, server, settings
 
 _INTERVAL_SECONDS = 1.0  # between two checks of gangs, and of pods whose time is over
 
@@ -74,13 +74,12 @@ async def serve(options: settings.Settings) -> int:
         counters.show_sources(**origin.read_metrics())
         for entry_state in assumed_pods.State:
             counters.assumed_pods.labels(entry_state).set(state.assumed.count(entry_state))
-        counters.assumed_pods.labels("unseen").set(state.assumed.unseen)
         waiting, longest_seconds = gangs.count_waiting(time.monotonic())
         counters.gangs_waiting.set(waiting)
         counters.gang_longest_wait_seconds.set(longest_seconds)
 
     poster, post = None, None
-    tasks: list[server.Task] = [*origin.tasks]
+    tasks: list[ports.Task] = [*origin.tasks]
     if (client := origin.client) is not None:
         poster = events.Events(
             client, "railwright-extender", on_result=lambda outcome: counters.events.labels(outcome).inc()

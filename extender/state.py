@@ -47,25 +47,18 @@ class Pods:
 
     def replace(self, objects: Sequence[views.Pod]) -> None:
         """Replace all pods."""
-        before = set(self._cluster.pods)
         self._cluster.replace_pods(objects)
         for assumed_pod in list(self._assumed):
             known = self._cluster.pods.get(assumed_pod.uid)
-            # a pod not observed before may be newer than the list
-            if known.node if known else assumed_pod.uid in before:
+            if known is None or known.node:
                 self._assumed.forget(assumed_pod.uid)
-            elif known:
-                self._assumed.mark_seen(known.uid, known.requests)
 
     def upsert(self, obj: views.Pod) -> None:
         """Add or update a pod. Confirm its assumption once it is bound or ended."""
-        uid, pods = obj.metadata.identity, self._cluster.pods
         self._cluster.upsert_pod(obj)
-        pod = pods.get(uid)
-        if pod is not None and not pod.node:
-            self._assumed.mark_seen(uid, pod.requests)
-        else:
-            self._assumed.forget(uid)
+        pod = self._cluster.pods.get(obj.metadata.identity)
+        if pod is None or pod.node:
+            self._assumed.forget(obj.metadata.identity)
 
     def remove(self, obj: views.Pod) -> None:
         """Remove a pod."""

@@ -10,10 +10,8 @@ from collections.abc import Sequence
 import msgspec
 
 from extender import decider, volcano_wire
-from railwright.fabric import resources
 from railwright.fabric.placement import scheduling_request
-from railwright.fabric.placement.state import assumed_pods, object_info
-from railwright.fabric.workloads import membership
+from railwright.fabric.placement.state import assumed_pods
 
 _FACTOR = 10.0  # that of binpack in Volcano's own example: locality outweighs the plugins that spread
 
@@ -46,20 +44,29 @@ class Volcano:
         return volcano_wire.encode_predicate_result("".join([f"railwright: {refusal.text}" for refusal in refusals]))
 
     def allocate(self, body: bytes, scope: str) -> bytes:
-        """POST /volcano/allocate: assume a task that Volcano has placed tentatively."""
-        task, state = volcano_wire.read_event(body), self._decider.state
-        known = state.cluster.pods.get(task.uid)
-        if not task.node_name or (known and known.node):
+        """POST /volcano/allocate: assume a task that Volcano has placed tentatively, once the watch shows its pod."""
+        task, cluster = volcano_wire.read_event(body), self._decider.state.cluster
+        pod, node = cluster.pods.get(task.uid), cluster.nodes.get(task.node_name)
+        if pod is None or pod.node or not task.node_name:
             return volcano_wire.EVENT_ACCEPTED
-        state.assumed.assume(self._build_entry(task, known, scope), len(state.cluster.pods))
+        is_pipelined = task.status == volcano_wire.PIPELINED
+        assumed_pod = assumed_pods.AssumedPod(
+            uid=pod.uid,
+            key=pod.key,
+            gang=pod.gang,
+            rank=pod.rank,
+            node=task.node_name if node is None else node.name,  # one object, which is found faster
+            requests=pod.requests,
+            state=assumed_pods.State.PIPELINED if is_pipelined else assumed_pods.State.ALLOCATED,
+            since=self._decider.clock(),
+            scope=scope,
+        )
+        cluster.assumed.assume(assumed_pod)
         return volcano_wire.EVENT_ACCEPTED
 
     def deallocate(self, body: bytes) -> bytes:
         """POST /volcano/deallocate: forget a task whose placement was rolled back. A bound pod still counts."""
-        uid, assumed = volcano_wire.read_event(body).uid, self._decider.state.assumed
-        if (assumed_pod := assumed.get(uid)) is not None:
-            self._decider.memory = self._decider.memory.drop_reservations([assumed_pod.gang])
-        assumed.forget(uid)
+        self._decider.state.assumed.forget(volcano_wire.read_event(body).uid)
         return volcano_wire.EVENT_ACCEPTED
 
     def close_session(self, body: bytes, scope: str) -> bytes:
@@ -89,25 +96,3 @@ class Volcano:
         if request is None or not state.cluster.sizes.is_confined(request.gang):
             return request
         return msgspec.structs.replace(request, is_confined=True)
-
-    def _build_entry(
-        self, task: volcano_wire.Task, known: object_info.PodInfo | None, scope: str
-    ) -> assumed_pods.AssumedPod:
-        """Return the entry of a task, with the requests from the pod watch if it has shown the pod."""
-        pod, is_pipelined, cluster = task.pod, task.status == volcano_wire.PIPELINED, self._decider.state.cluster
-        requests = resources.NO_AMOUNTS if known is None else known.requests
-        if known is None and pod is not None:
-            requests = cluster.compute_requests(pod)
-        node = cluster.nodes.get(task.node_name)
-        return assumed_pods.AssumedPod(
-            uid=task.uid,
-            key=f"{task.namespace}/{task.name}",
-            gang=membership.find_gang(pod, task.job) if pod else membership.GangKey(task.job),
-            rank=membership.find_rank(pod) if pod else membership.Rank(role=1, index=0, name=task.name),
-            node=task.node_name if node is None else node.name,  # one object, which is found faster
-            requests=requests,
-            state=assumed_pods.State.PIPELINED if is_pipelined else assumed_pods.State.ALLOCATED,
-            since=self._decider.clock(),
-            scope=scope,
-            is_seen=known is not None,
-        )

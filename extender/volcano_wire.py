@@ -20,8 +20,6 @@ class Task(msgspec.Struct, frozen=True):
     """api.TaskInfo, the fields that placement uses."""
 
     uid: str = msgspec.field(default="", name="UID")
-    name: str = msgspec.field(default="", name="Name")
-    namespace: str = msgspec.field(default="", name="Namespace")
     job: str = msgspec.field(default="", name="Job")
     node_name: str = msgspec.field(default="", name="NodeName")
     status: int = msgspec.field(default=0, name="Status")
@@ -177,7 +175,7 @@ def _read_task(raw: msgspec.Raw) -> Task:
     task: Task | None = decoding.decode_object(_decode_task, raw, "task")
     if task is None:
         raise decoding.MalformedError("task is missing")
-    decoding.check_names("task", (task.uid, task.name, task.namespace, task.node_name))
+    decoding.check_names("task", (task.uid, task.node_name))
     decoding.check_names("task.Job", (task.job,), _MAX_JOB)
     if task.pod is not None:
         decoding.check_pod(task.pod)

@@ -22,7 +22,7 @@ from certs import installation, inventory, pki, rotation
 from railwright.cli import cluster_access, formats, output
 from railwright.cluster import client as clients
 from railwright.cluster import errors, events, installed_names
-from railwright.serving import logs, ports, probes, settings
+from railwright.serving import logs, ports, probes, server, settings
 
 _POLL_SECONDS = 1.0  # between two checks during a wait of minutes
 _MAX_CONFLICTS = 10  # writes by others that are tolerated
@@ -158,13 +158,11 @@ class Watcher:
 
     async def run(self, listen: settings.Address) -> int:
         """Rotate and answer probes until SIGTERM or SIGINT, or until a task fails. Return the exit code."""
-
-        def announce(address: settings.Address) -> None:
-            print(f"ops listening on {address}", file=sys.stderr, flush=True)
-
         app = self._checks.build_application(lambda: exposition.generate_latest(self._metrics))
         try:
-            await ports.serve(listen, app, (self._rotate, self._events.run), announce)
+            await ports.serve(
+                [ports.Port("ops ", listen, app)], (self._rotate, self._events.run), server.print_addresses
+            )
         except ExceptionGroup as failed:
             _LOG.critical("a task failed, so this process ends", exc_info=failed)
             return output.FINDINGS

@@ -11,7 +11,7 @@ import logging
 import pathlib
 import sys
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from extender import state as states
 from railwright.cli import cluster_access, object_files, options, output
@@ -87,14 +87,14 @@ async def serve(
 ) -> None:
     """Serve the page until SIGINT or SIGTERM. Prints the URL, and opens it in a browser if wanted."""
 
-    def announce(address: settings.Address) -> None:
-        url = f"http://{address}/"
+    def announce(addresses: Mapping[str, settings.Address]) -> None:
+        url = f"http://{addresses['']}/"
         print(f"dashboard: {url}  (Ctrl-C to stop)", flush=True)
         if is_opened and not webbrowser.open(url):
             print(f"railwright dashboard: no browser found; open {url}", file=sys.stderr)
 
     app = application.build_application(feed, _allow_everyone, loopback=at.is_loopback)
-    await ports.serve(at, app, tasks, announce)
+    await ports.serve([ports.Port("", at, app)], tasks, announce)
 
 
 async def _allow_everyone(_authorization: str, _peer: str) -> None:

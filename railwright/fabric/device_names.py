@@ -16,8 +16,8 @@ Values = Mapping[str, AbstractSet[str | None]]
 
 def find_devices(pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]) -> Devices | None:
     """Return the policy's devices of the rails, if they are the same on every node that can run the pod."""
-    possible = find_possible(pod, document, rails)
-    return possible[0] if possible is not None and len(possible) == 1 else None
+    possible = set((find_possible(pod, document, rails) or {}).values())
+    return possible.pop() if len(possible) == 1 else None
 
 
 def find_each_device(pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]) -> Devices:
@@ -39,18 +39,20 @@ def find_each_device(pod: views.Pod, document: policies.PolicyDocument, rails: S
 
 def find_possible(
     pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]
-) -> tuple[Devices, ...] | None:
-    """Return every possible set of devices of the rails, or None if one of them is unknown.
+) -> Mapping[str, Devices] | None:
+    """Return the devices of the rails by the name of each possible shape, or None if one of them is unknown.
 
-    Nodes without a shape count only if the rails have devices without one.
+    Nodes without a shape have the name "". They count only if the rails have devices without one.
     """
     default = list_devices(rails)
-    device_sets: dict[Devices | None, None] = {}
+    known: dict[str, Devices] = {}
     for shape in _find_possible_shapes(pod, document) if document.node_shapes else [None]:
-        if shape is not None or default is not None:
-            device_sets[default if shape is None else list_devices(rails, shape)] = None
-    known_sets = tuple([devices for devices in device_sets if devices is not None])
-    return known_sets if known_sets and len(known_sets) == len(device_sets) else None
+        devices = default if shape is None else list_devices(rails, shape)
+        if devices is not None:
+            known["" if shape is None else shape.name] = devices
+        elif shape is not None:
+            return None
+    return known or None
 
 
 def list_devices(rails: Sequence[policies.Rail], shape: policies.NodeShape | None = None) -> Devices | None:

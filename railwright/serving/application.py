@@ -52,7 +52,7 @@ class Body(Protocol):
 
 
 class Rules(msgspec.Struct, kw_only=True):
-    """The limits of an application, its metrics, and its requests in flight. Sizes are bytes.
+    """The limits of an application, its metrics, and what is in progress. Sizes are bytes.
 
     Each port has its own limit of bodies, so that callers of Volcano's port, who need no certificate, do not use up
     kube-scheduler's.
@@ -66,7 +66,6 @@ class Rules(msgspec.Struct, kw_only=True):
     public: frozenset[str] = frozenset()  # paths for which no client needs a certificate
     request_seconds: float = 30.0  # from its headers until the answer is sent; API servers wait 30 s at most
     closing: bool = False  # every response asks its client to reconnect, to another replica
-    in_flight: int = 0  # requests
     bodies: int = 0  # bytes that bodies keep, from their arrival until the handler ends
     connections: list[tuple[str, socket.socket]] = []  # each with the address of its client
 
@@ -109,7 +108,6 @@ async def answer(request: web.Request, handler: typedefs.Handler) -> web.StreamR
     """
     rules, path, outcome = request.app[RULES], get_path(request), "cancelled"  # by the caller, whose own time is over
     body = rules.body_types.get(path, bytearray)()
-    rules.in_flight += 1
     try:
         async with asyncio.timeout(rules.request_seconds):
             try:
@@ -132,8 +130,6 @@ async def answer(request: web.Request, handler: typedefs.Handler) -> web.StreamR
             request.transport.abort()
     except ConnectionError:  # the client has hung up
         pass
-    finally:
-        rules.in_flight -= 1
     return web.Response(status=400)  # nobody receives it
 
 

@@ -117,10 +117,7 @@ class ExtenderMetrics(Metrics):
 
     def __init__(self) -> None:
         super().__init__("extender")
-        text = (
-            "Assumed pods: placed by a scheduler, binding not observed yet. Those in the state `unseen` are announced "
-            "pods that the API server has not shown: they use no devices, and end after 5 s."
-        )
+        text = "Assumed pods: placed by a scheduler, binding not observed yet."
         self.assumed_pods = self._add(Gauge, "assumed_pods", text, ["state"])
         text = "Nodes that were filtered, or whose allocation was rejected, by reason code."
         self.extender_rejected_nodes = self._add(Counter, "extender_rejected_nodes", text, ["code"])

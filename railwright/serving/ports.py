@@ -1,4 +1,4 @@
-"""Opens ports, which accept connections for an application, and closes them.
+"""Serves applications on ports until a signal, with background tasks.
 
 An empty host means IPv6 and IPv4 if the machine has both.
 """
@@ -9,9 +9,8 @@ import logging
 import resource
 import signal
 import socket
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from aiohttp import http, web
 
@@ -20,15 +19,14 @@ from railwright.serving import application, settings, tls
 HANDSHAKE_SECONDS = 10.0  # client-go gives up after 10 s itself
 KEEPALIVE_SECONDS = 120.0  # from one request to the whole head of the next; client-go closes after 90 s
 LINGERING_SECONDS = 2.0  # how long the rest of a rejected body is read, so that the response arrives
-FINISH_SECONDS = 10.0  # for requests in flight at shutdown, after which they are cut off
+FINISH_SECONDS = 5.0  # for the handlers that run at shutdown, and again for their cancellation
 _, _most = resource.getrlimit(resource.RLIMIT_NOFILE)
 # An API server keeps 25 idle ones, Volcano opens 16 at a time; 256 descriptors are for watches, probes and files. An
 # idle one with TLS takes 50 KiB: without a limit, 9,000 of one caller would exceed the memory of the webhook's pod.
 MAX_CONNECTIONS = 4096 if _most == resource.RLIM_INFINITY else min(4096, _most - 256)
-_HANDSHAKES_SECONDS = 0.5  # for handshakes in progress when the port closes: a few round trips
 _TLS_CLOSE_SECONDS = 2.0  # asyncio's default of 30 s would delay the exit if the client is gone
-_CUT_SECONDS = 0.1  # for requests that are cut off at the end
-_CLOSE_SECONDS = 0.2  # a client that is there closes within a round trip; SIGTERM must end the process within a second
+# A client that is there closes within a round trip; SIGTERM must end the process within a second.
+_CLOSE_CHECKS, _CLOSE_CHECK_SECONDS = 10, 0.02
 _PAUSE_SECONDS = 0.1  # while no descriptor is left
 _BACKLOG = 1024  # connections that the kernel queues while the event loop is busy
 
@@ -37,61 +35,81 @@ class ListenError(OSError):
     """Raised if a port cannot listen. The message contains address and cause."""
 
 
-@contextlib.asynccontextmanager
-async def open_port(
-    at: settings.Address, app: web.Application, certificate: tls.Certificate | None = None
-) -> AsyncIterator[settings.Address]:
-    """Serve an application during a `with` block, with TLS if there is a certificate. Yields the actual address.
+Task = Callable[[], Coroutine[Any, Any, None]]
+Announce = Callable[[Mapping[str, settings.Address]], None]
+"""Called with the actual addresses of the ports by name, once they are open."""
 
-    At the end, requests in flight may finish. Raises ListenError.
+
+class Port(NamedTuple):
+    """An application and the address where it is served, with TLS if there is a certificate."""
+
+    name: str
+    address: settings.Address
+    app: web.Application
+    certificate: tls.Certificate | None = None
+
+
+def on_signal(stop: Callable[[], None]) -> None:
+    """Call `stop` at each SIGINT and SIGTERM."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+
+
+async def serve(
+    ports: Iterable[Port],
+    tasks: Iterable[Task],
+    announce: Announce,
+    wait: Callable[[], Awaitable[object]] | None = None,
+) -> None:
+    """Serve the ports, with `tasks` in the background, until `wait` returns; None: until SIGINT or SIGTERM.
+
+    Raises ListenError, and ExceptionGroup if a task fails.
     """
-    rules = app[application.RULES]
+    if wait is None:
+        stopped = asyncio.Event()
+        on_signal(stopped.set)
+        wait = stopped.wait
+    async with contextlib.AsyncExitStack() as stack:
+        # outside of the group, which would wrap ListenError
+        announce({port.name: await stack.enter_async_context(open_port(port)) for port in ports})
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(task()) for task in tasks]
+            await wait()
+            for task in running:
+                task.cancel()
+
+
+@contextlib.asynccontextmanager
+async def open_port(port: Port) -> AsyncIterator[settings.Address]:
+    """Serve an application during a `with` block. Yields the actual address.
+
+    At the end, handlers that run may finish. Raises ListenError.
+    """
+    rules = port.app[application.RULES]
     runner = web.AppRunner(
-        app,
+        port.app,
         access_log=None,
         auto_decompress=False,
         handler_cancellation=True,  # nobody needs the answer to a client that has hung up
         keepalive_timeout=KEEPALIVE_SECONDS,
         lingering_time=LINGERING_SECONDS,
         logger=_HTTP_LOG,
-        shutdown_timeout=_CUT_SECONDS,
+        shutdown_timeout=FINISH_SECONDS,
     )
-    with _bind(at) as bound:
+    with _bind(port.address) as bound:
         await runner.setup()
-        accepting = asyncio.create_task(_accept(bound, runner, certificate))
+        accepting = asyncio.create_task(_accept(bound, runner, port.certificate))
         try:
             yield settings.Address(*bound.getsockname()[:2])  # with the port that the system chose for port 0
         finally:
-            for _ in range(2):  # the second time ends handshakes, which a client can leave unfinished
-                accepting.cancel()
-                await asyncio.wait([accepting], timeout=_HANDSHAKES_SECONDS)
-            # aiohttp waits for handlers too, but receives no body meanwhile
-            await _wait_while(lambda: rules.in_flight > 0, FINISH_SECONDS)
+            accepting.cancel()
+            await asyncio.wait([accepting])
+            bound.close()
             await runner.cleanup()
             # a client that has not received the end of TLS when the process ends may lose its last answer
-            await _wait_while(lambda: any(one.fileno() >= 0 for _, one in rules.connections), _CLOSE_SECONDS)
-
-
-async def serve(
-    at: settings.Address,
-    app: web.Application,
-    tasks: Sequence[Callable[[], Coroutine[Any, Any, None]]],
-    announce: Callable[[settings.Address], None],
-) -> None:
-    """Serve an application until SIGINT or SIGTERM, with `tasks` in the background.
-
-    `announce` is called with the actual address. Raises ListenError, and ExceptionGroup if a task fails.
-    """
-    stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    async with open_port(at, app) as address:
-        announce(address)  # outside of the group, which would wrap its error
-        async with asyncio.TaskGroup() as group:
-            running = [group.create_task(task()) for task in tasks]
-            await stopped.wait()
-            for task in running:
-                task.cancel()
+            for _ in range(_CLOSE_CHECKS):
+                if any(one.fileno() >= 0 for _, one in rules.connections):
+                    await asyncio.sleep(_CLOSE_CHECK_SECONDS)
 
 
 def _bind(at: settings.Address) -> socket.socket:
@@ -107,29 +125,28 @@ def _bind(at: settings.Address) -> socket.socket:
 
 
 async def _accept(bound: socket.socket, runner: web.AppRunner, certificate: tls.Certificate | None) -> None:
-    """Accept connections until cancelled, then end when all TLS handshakes have ended.
+    """Accept connections until cancelled, which also ends the TLS handshakes in progress.
 
     One client address gets at most as many connections as are still free, so at most half of all; two addresses get a
     third each. API servers may share one address. Connections in a TLS handshake count toward the limit.
     """
     loop, rules = asyncio.get_running_loop(), runner.app[application.RULES]
     async with asyncio.TaskGroup() as handshakes:
-        with bound, contextlib.suppress(asyncio.CancelledError):
-            while True:
-                try:
-                    connection, (peer, *_) = await loop.sock_accept(bound)
-                except OSError:  # no descriptor is left, or the client has hung up
-                    await asyncio.sleep(_PAUSE_SECONDS)
-                    continue
-                rules.connections = [(address, one) for address, one in rules.connections if one.fileno() >= 0]
-                own = sum(address == peer for address, _ in rules.connections)
-                if own >= MAX_CONNECTIONS - len(rules.connections):
-                    connection.close()
-                    if rules.counters is not None:
-                        rules.counters.requests.labels("", "503").inc()
-                    continue
-                rules.connections.append((peer, connection))
-                handshakes.create_task(_start(connection, runner.server, certificate))
+        while True:
+            try:
+                connection, (peer, *_) = await loop.sock_accept(bound)
+            except OSError:  # no descriptor is left, or the client has hung up
+                await asyncio.sleep(_PAUSE_SECONDS)
+                continue
+            rules.connections = [(address, one) for address, one in rules.connections if one.fileno() >= 0]
+            own = sum(address == peer for address, _ in rules.connections)
+            if own >= MAX_CONNECTIONS - len(rules.connections):
+                connection.close()
+                if rules.counters is not None:
+                    rules.counters.requests.labels("", "503").inc()
+                continue
+            rules.connections.append((peer, connection))
+            handshakes.create_task(_start(connection, runner.server, certificate))
 
 
 async def _start(connection: socket.socket, server: web.Server | None, certificate: tls.Certificate | None) -> None:
@@ -145,12 +162,6 @@ async def _start(connection: socket.socket, server: web.Server | None, certifica
         )
     except Exception:  # noqa: BLE001 - of the handshake, which any caller may cause as often as it likes
         connection.close()
-
-
-async def _wait_while(condition: Callable[[], bool], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while condition() and time.monotonic() < end:  # noqa: ASYNC110 - aiohttp has no event for it
-        await asyncio.sleep(0.02)
 
 
 def _is_logged(record: logging.LogRecord) -> bool:

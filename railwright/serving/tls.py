@@ -34,15 +34,10 @@ class Certificate:
         certificate: pathlib.Path,
         key: pathlib.Path,
         client_ca: pathlib.Path | None = None,
-        is_client_optional: bool = False,  # noqa: FBT001, FBT002 - only with a CA of clients
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
     ) -> None:
-        """Load the chain, its key and the CA of clients. Raises CertificateError.
-
-        `is_client_optional`: a client that presents no certificate passes the handshake.
-        """
-        self._certificate, self._key, self._client_ca = certificate, key, client_ca
-        self._is_client_optional, self._now = is_client_optional, now
+        """Load the chain, its key and the CA of clients. Raises CertificateError."""
+        self._certificate, self._key, self._client_ca, self._now = certificate, key, client_ca, now
         self._last_error = ""
         self._versions: object = None  # of the files that were loaded
         self._load()
@@ -107,5 +102,5 @@ class Certificate:
         context.load_cert_chain(self._certificate, self._key, password="")  # otherwise OpenSSL asks on the terminal
         if self._client_ca is not None:
             context.load_verify_locations(self._client_ca)
-            context.verify_mode = ssl.CERT_OPTIONAL if self._is_client_optional else ssl.CERT_REQUIRED
+            context.verify_mode = ssl.CERT_OPTIONAL  # the application says which paths need one
         return context

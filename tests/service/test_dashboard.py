@@ -226,7 +226,9 @@ async def test_readers_share_a_refresh_which_continues_when_one_disconnects(sess
     reading = asyncio.create_task(feed.read())
     await asyncio.sleep(0)
     reading.cancel()
-    async with ports.open_port(HERE, application.build_application(feed, everybody, loopback=True)) as where:
+    async with ports.open_port(
+        ports.Port("", HERE, application.build_application(feed, everybody, loopback=True))
+    ) as where:
         seen = await asyncio.gather(*(session.get(f"http://{where}/api/overview") for _ in range(8)))
         for response in seen:
             assert find(await response.json(), "fabrics", "roce")["nodes"] == 2000
@@ -240,7 +242,9 @@ async def test_permission_is_asked_for_at_each_request(session):
         asked.append(authorization)
         return None if len(asked) == 1 else (403, "no more")
 
-    async with ports.open_port(HERE, application.build_application(feed, guard, loopback=True)) as where:
+    async with ports.open_port(
+        ports.Port("", HERE, application.build_application(feed, guard, loopback=True))
+    ) as where:
         for status in (200, 403):
             async with session.get(f"http://{where}/api/overview", headers=bearer("t")) as response:
                 assert response.status == status

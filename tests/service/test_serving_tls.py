@@ -13,7 +13,7 @@ from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from railwright.serving import application, metrics, ports, tls
+from railwright.serving import metrics, ports, tls
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -59,7 +59,7 @@ async def test_a_bad_certificate_leaves_the_good_one_in_use(tmp_path, caplog, da
             case "key of another":
                 certificate.write_bytes(authority.leaf("second").certificate_pem)
         for _ in range(2):
-            assert not running.shell._certificates[""].reload()
+            assert not running.shell.certificate.reload()
             assert await running.read_serial(authority.context()) == shell.serial_of(first)
     assert len([record for record in caplog.records if record.name == tls.__name__]) == 1
 
@@ -80,7 +80,7 @@ async def test_certificates_in_a_secret_volume_are_reloaded_when_kubelet_swaps_i
         (mount / "..new").symlink_to("..two")
         (mount / "..new").replace(mount / "..data")
         assert tls._POLL_SECONDS <= 0.5, "a change takes effect within a second: docs/interface.md 6"
-        assert running.shell._certificates[""].reload()
+        assert running.shell.certificate.reload()
         assert await running.read_serial(authority.context()) == shell.serial_of(second)
         assert (await caller.ask(b"1")).status == 200, "open connections stay open"
         assert caller.serial == shell.serial_of(first)
@@ -109,7 +109,7 @@ async def test_only_callers_with_a_certificate_of_the_client_ca_are_accepted_als
 
         assert [await gets_in(client) for client in (trusted, foreign, None)] == [True, False, False]
         clients.write_bytes(theirs.pair.certificate_pem)
-        assert running.shell._certificates[""].reload()
+        assert running.shell.certificate.reload()
         assert [await gets_in(client) for client in (trusted, foreign, None)] == [False, True, False]
 
 
@@ -143,27 +143,6 @@ async def test_a_caller_that_never_finishes_the_handshake_is_disconnected(tmp_pa
         assert await silent.is_disconnected()
         await silent.close()
         assert await running.read_serial(authority.context())
-
-
-async def test_a_handshake_in_progress_when_the_port_closes_is_finished_and_its_request_answered(tmp_path):
-    authority, received, sent = shell.Authority(tmp_path), ssl.MemoryBIO(), ssl.MemoryBIO()
-    connection = authority.context().wrap_bio(received, sent, server_hostname="localhost")
-    async with shell.running(shell.ECHO, *authority.write_options("a")) as running:
-        caller = await running.open()
-        with pytest.raises(ssl.SSLWantReadError):
-            connection.do_handshake()
-        await caller.send(sent.read())
-        flight = await caller.reader.read(1 << 16)
-        running.shell.stop()
-        await shell.until(lambda: running.rules.closing)
-        await asyncio.sleep(0.05)  # so that the port is closing
-        received.write(flight)
-        connection.do_handshake()
-        connection.write(shell.head(1) + b"1")
-        await caller.send(sent.read())
-        received.write(await caller.reader.read(1 << 16))
-        assert connection.read().startswith(b"HTTP/1.1 200")
-        await caller.close()
 
 
 async def test_callers_that_never_finish_the_handshake_do_not_keep_others_out(tmp_path, monkeypatch):
@@ -226,7 +205,7 @@ async def test_volcano_is_answered_on_its_own_port_without_a_certificate_and_dra
             caller = await running.open(authority.context(), port=port)
             assert (await caller.ask(b"1", path=path)).status == expected, (path, port)
             await caller.close()
-        running.shell._applications["volcano "][1][application.RULES].closing = True
+        running.find_rules("volcano ").closing = True
         answer = await callers[running.volcano_port].ask(b"1", path="/volcano/allocate")
         assert (answer.status, answer.headers["connection"]) == (200, "close")
         for caller in callers.values():

@@ -20,6 +20,7 @@ from railwright.fabric.workloads import volcano as volcano_workloads
 
 # A task of Volcano and a node, as captured: the request of a predicate.
 PREDICATE: dict[str, Any] = json.loads((admitting.WIRE / "volcano.json").read_bytes())
+WAITING = msgspec.convert(PREDICATE["task"]["Pod"], views.Pod)  # the pod of the task
 _PART = 256_000  # bytes that arrive together
 ALLOCATED, PIPELINED = 2, 4  # status of a Volcano task
 SOFT_SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}

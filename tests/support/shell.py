@@ -83,8 +83,11 @@ class Running(Ports):
 
     @property
     def rules(self) -> application.Rules:
-        """The limits of the service port, and what is in flight there."""
-        return self.shell._applications[""][1][application.RULES]
+        """The limits of the service port, and what is in progress there."""
+        return self.find_rules("")
+
+    def find_rules(self, name: str) -> application.Rules:
+        return next(port.app[application.RULES] for port in self.shell.ports if port.name == name)
 
 
 class Answer:
@@ -143,7 +146,7 @@ async def running(
     *arguments: str,
     checks: probes.Probes | None = None,
     counters: metrics.Metrics | None = None,
-    tasks: Sequence[server.Task] = (),
+    tasks: Sequence[server.ports.Task] = (),
     refresh: Callable[[], None] = lambda: None,
     name: settings.ServerName = "webhook",
     volcano: Sequence[web.RouteDef] = (),

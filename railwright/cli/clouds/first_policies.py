@@ -36,8 +36,6 @@ _ADVICE = (
 _PLUGIN = re.compile(r'"type"\s*:\s*"([\w.-]{1,63})"')
 _INFINIBAND = frozenset({"ib-sriov", "ipoib"})  # types of CNI plugins
 _MOVING = re.compile(r"sriov|host-device")  # in the types of plugins that give each pod a device of its own
-_OTHER_ACCELERATOR = re.compile(r"gpu|npu|tpu|mlu|dcu|gcu|gaudi|ascend|neuron|/mig-", re.IGNORECASE)
-_STORAGE = re.compile(r"storage|lustre|gpfs|ceph|weka|vast|nfs|mgmt|management", re.IGNORECASE)
 _WIDTH = 118  # columns of comments
 
 
@@ -82,18 +80,13 @@ class Cluster(msgspec.Struct, frozen=True, dict=True):
         }
 
     @functools.cached_property
-    def networks(self) -> Sequence[tuple[Network, str]]:
-        """One network for each resource in networks' annotations, and all host-device networks without a resource."""
+    def pools(self) -> Mapping[str, Network]:
+        """The first network of each resource that networks' annotations name, in the order of the networks' numbers."""
         by_resource: dict[str, Network] = {}
-        unpooled = []
         for network in sorted(self.objects[Kind.NETWORK], key=lambda item: item.metadata.full_name):
-            resource = network.metadata.annotations.get(names.NAD_RESOURCE_NAME, "")
-            if resource:
+            if resource := network.metadata.annotations.get(names.NAD_RESOURCE_NAME):
                 by_resource.setdefault(resource, network)
-            elif "host-device" in network.plugins:
-                unpooled.append((network, ""))
-        pooled = [(network, resource) for resource, network in by_resource.items()]
-        return sorted([*pooled, *unpooled], key=lambda row: text.build_natural_key(row[0].metadata.full_name))
+        return dict(sorted(by_resource.items(), key=lambda row: text.build_natural_key(row[1].metadata.full_name)))
 
 
 class Need(NamedTuple):
@@ -109,13 +102,12 @@ class Need(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A shape that fits a node, the unmet needs of its fabric, the number of met needs, and shapes that fit as well."""
+    """A shape that fits a node, the unmet needs of its fabric, and the number of met needs."""
 
     profile: profiles.Profile
     shape: profiles.Shape
     missing: Sequence[Need]
     present: int
-    others: Sequence[str] = ()  # profile and title
 
 
 class _Section(NamedTuple):
@@ -167,27 +159,24 @@ def write_profile(profile: profiles.Profile) -> str:
 def write_cluster(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> str:
     """Return a policy for a cluster. Raise UnreadableError if no fabric can be derived from its nodes."""
     matched: dict[tuple[str, str], list[tuple[node_views.Node, Match]]] = {}
-    others: dict[tuple[str, ...], list[node_views.Node]] = {}
+    others: dict[tuple[object, ...], list[node_views.Node]] = {}
     for node in cluster.objects[Kind.NODE]:
-        match = find_match(node, cluster, candidates)
+        match, gpus = find_match(node, cluster, candidates), _count_accelerators(node)
         if match is not None:
             matched.setdefault((match.profile.name, match.shape.fabric), []).append((node, match))
-        elif _count_accelerators(node) or _list_uncounted(node, cluster):
-            rails = [row for form in _list_forms(node, cluster) for row in form]
-            named = [f"{network.metadata.full_name} {resource}" for network, resource in rails]
-            key = (str(_count_accelerators(node)), *(named or _list_resources(node)))
-            others.setdefault(key, []).append(node)
+        elif gpus:
+            others.setdefault((gpus, *(_list_rails(node, cluster) or _list_resources(node))), []).append(node)
     sections = [_write_shape(members) for members in matched.values()]
     gaps = [f"NOT READ, because you may not list them: {', '.join(sorted(cluster.unread))}."] if cluster.unread else []
     for nodes in others.values():
-        written = _write_networks(nodes, cluster)
-        sections += written
-        gaps += [] if written else [_describe_unknown(nodes, cluster)]
+        if rails := _list_rails(nodes[0], cluster):
+            sections.append(_write_rails(nodes, rails, cluster))
+        else:
+            gaps.append(_describe_unknown(nodes, cluster))
     if not sections:
         count = text.format_count(len(cluster.objects[Kind.NODE]), "node")
         none = f"None of {count} has {' or '.join(ACCELERATORS)}; list others in `accelerators` of a policy."
-        is_counted = not others or any(_count_accelerators(nodes[0]) for nodes in others.values())
-        install = "Install the device plugin or DRA driver of the NICs, or" if is_counted else "Or"
+        install = "Install the device plugin or DRA driver of the NICs, or"
         raise output.UnreadableError(f"the cluster shows no fabric. {' '.join(gaps or [none])} {install} {_ADVICE}")
     result = "".join(f"{line}\n" for line in _format_policy(sections, gaps))
     document = policies.read(result)
@@ -229,9 +218,7 @@ def find_match(node: node_views.Node, cluster: Cluster, candidates: Sequence[pro
             ]
             if shape.instances or (gpus and not missing):
                 matches.append(Match(profile, shape, missing, len(needs) - len(missing)))
-    best = min(matches, key=lambda match: (len(match.missing), -match.present), default=None)
-    others = [f"{one.profile.name}, {one.shape.title}" for one in matches if one is not best and not one.missing]
-    return best and best._replace(others=others)
+    return min(matches, key=lambda match: (len(match.missing), -match.present), default=None)
 
 
 def list_needs(fabric: model.Fabric) -> list[Need]:
@@ -259,7 +246,6 @@ def _write_shape(members: Sequence[tuple[node_views.Node, Match]]) -> _Section:
             f"railwright policy init --cloud {match.profile.name}"
         ),
         *match.profile.describe(),
-        *(f"These nodes also meet the needs of profile {other}." for other in match.others),
     ]
     for need, count in missing.items():
         where = "" if count == len(nodes) else " on " + text.format_count(len(nodes), "node", part=count)
@@ -271,99 +257,55 @@ def _write_shape(members: Sequence[tuple[node_views.Node, Match]]) -> _Section:
 # --- nodes that no profile fits -----------------------------------------------------------------------------
 
 
-_Rails = Sequence[tuple[Network, str]]
-"""Network and resource of each rail; the resource is "" if no device plugin counts the devices."""
+def _list_rails(node: node_views.Node, cluster: Cluster) -> list[str]:
+    """Return the resource of each rail of a node: those that networks name.
 
-
-def _list_forms(node: node_views.Node, cluster: Cluster) -> list[_Rails]:
-    """Return the rails of a node: by shared devices, and by devices that each belong to one pod.
-
-    Devices belong to one pod if the network's plugin moves them into the pod. Such a network is returned once for each
-    device. A node with more than two of them for each accelerator has virtual functions: its networks are returned once
-    for each accelerator.
+    A network whose plugin moves devices into the pod has a rail for each device of the node. Where these are more than
+    two for each accelerator they are virtual functions: then all such networks have a rail for each accelerator.
     """
     gpus = _count_accelerators(node)
-    networks = [(network, resource) for network, resource in cluster.networks if not _is_storage(network, resource)]
-    pooled = [(network, resource) for network, resource in networks if _get_amount(node, resource)]
-    moved = [row for row in pooled if any(map(_MOVING.search, row[0].plugins))]
-    amounts = {resource: _get_amount(node, resource) for _, resource in moved}
-    if sum(amounts.values()) > 2 * gpus:
-        amounts = dict.fromkeys(amounts, max(1, gpus // len(moved)))
-    forms = [
-        [row for row in pooled if row not in moved],
-        [row for row in moved for _ in range(amounts[row[1]])],
-        [(network, "") for network, resource in networks if gpus and not resource and not pooled],
-    ]
-    return [form for form in forms if form]
+    amounts = {name: amount for name in cluster.pools if (amount := _get_amount(node, name))}
+    moved = [name for name in amounts if any(map(_MOVING.search, cluster.pools[name].plugins))]
+    has_functions = sum(amounts[name] for name in moved) > 2 * gpus
+    rails = {name: max(1, gpus // len(moved)) if has_functions else amounts[name] for name in moved}
+    return [name for name in amounts for _ in range(rails.get(name, 1))]
 
 
-def _is_storage(network: Network, resource: str) -> bool:
-    return bool(_STORAGE.search(network.metadata.name) or _STORAGE.search(resource))
-
-
-def _write_networks(nodes: Sequence[node_views.Node], cluster: Cluster) -> list[_Section]:
-    """Return the sections for nodes without a matching profile: one, or one for each form of their devices."""
-    forms = _list_forms(nodes[0], cluster)
-    if len(forms) < 2:
-        return [_write_rails("rdma", nodes, rails, cluster) for rails in forms]
-    choice = (
-        "These nodes offer devices in two forms: those of `shared` serve several pods at a time, each of `exclusive` "
-        "one pod. If they are the same NICs, remove the fabric that you do not use. If not, join the rails of both."
-    )
-    shared, exclusive = (
-        _write_rails(name, nodes, rails, cluster) for name, rails in zip(("shared", "exclusive"), forms, strict=True)
-    )
-    return [shared._replace(comments=[choice, *shared.comments]), exclusive]
-
-
-def _write_rails(name: str, nodes: Sequence[node_views.Node], rails: _Rails, cluster: Cluster) -> _Section:
-    """Return a section with a rail for each network and device."""
-    gpus = _count_accelerators(nodes[0])
-    requested = collections.Counter(resource for _, resource in rails)
-    offered = {resource: _get_amount(nodes[0], resource) for resource in requested}
-    plugins = {plugin for network, _ in rails for plugin in network.plugins}
+def _write_rails(nodes: Sequence[node_views.Node], rails: Sequence[str], cluster: Cluster) -> _Section:
+    """Return a section with these rails, given by their resources."""
+    networks = [cluster.pools[resource] for resource in rails]
+    plugins = {plugin for network in networks for plugin in network.plugins}
     shared = set.intersection(*(set(node.metadata.labels) for node in nodes))
     preset = next((name for name, keys in presets.DOMAINS.items() if keys[0] in shared), None)
     fabric: dict[str, Any] = {
         "transport": "infiniband" if plugins & _INFINIBAND else "roce",
         "rails": [
-            {"name": f"rail{number}", "network": network.metadata.full_name}
-            | ({"resource": resource} if resource else {})
-            for number, (network, resource) in enumerate(rails)
+            {"name": f"rail{number}", "network": network.metadata.full_name, "resource": resource}
+            for number, (network, resource) in enumerate(zip(networks, rails, strict=True))
         ],
         "security": {"capabilities": ["IPC_LOCK"]},
         "mounts": {"sharedMemory": "64Gi"},
     }
-    found_by = f"whose annotation {names.NAD_RESOURCE_NAME} names a resource of these nodes"
-    if "" in requested:
-        fabric |= {"gpusPerNode": gpus, "mounts": {"sharedMemory": "64Gi", "devInfiniband": True}}
-        found_by = (
-            "of the plugin host-device. No device plugin counts their devices: two pods on a node get in each other's "
-            "way, so let each pod request all GPUs of a node. /dev/infiniband is the node's. Not known: whether all "
-            "these nodes have the devices that the networks name"
-        )
-    elif len(rails) > len(offered):
-        fabric |= {"gpusPerNode": gpus, "railsPerPod": "proportional"}
-    comments = [f"{_name_nodes(nodes)}: no profile fits. The rails are the NetworkAttachmentDefinitions {found_by}."]
-    more = [f"{requested[name]} of {count} {name}" for name, count in offered.items() if count > requested[name]]
-    if more:
-        comments.append(f"A pod with all accelerators of a node gets a part of the devices: {', '.join(more)}.")
-    storage = [network.metadata.full_name for network, resource in cluster.networks if _is_storage(network, resource)]
-    if storage:
-        comments.append(f"LEFT OUT: {', '.join(storage)}, by their names networks for storage or management.")
-    if uncounted := _list_uncounted(nodes[0], cluster):
-        comments.append(f"NOT COUNTED as accelerators, by `accelerators` of the policy: {', '.join(uncounted)}.")
-    if unnamed := _describe_unnamed(cluster):
+    if len(rails) > len(set(rails)):
+        fabric |= {"gpusPerNode": _count_accelerators(nodes[0]), "railsPerPod": "proportional"}
+    comments = [
+        (
+            f"{_name_nodes(nodes)}: no profile fits. The rails are the NetworkAttachmentDefinitions whose annotation "
+            f"{names.NAD_RESOURCE_NAME} names a resource of these nodes. Remove those for storage or management, and "
+            "one of two for the same NICs, such as shared devices and virtual functions."
+        ),
+        (
+            "Not known: whether the transport is roce or infiniband (`ibv_devinfo` on a node: link_layer); whether the "
+            "nodes limit locked memory, else remove security. Names of devices are found in each pod."
+        ),
+    ]
+    if unnamed := _list_unnamed(cluster):
         comments.append(f"NOT USED: {unnamed}.")
-    comments.append(
-        "Not known: whether the transport is roce or infiniband (`ibv_devinfo` on a node: link_layer); whether the "
-        "nodes limit locked memory, else remove security. Names of devices are found in each pod."
-    )
     if preset:
         fabric["placement"] = {"preset": preset}
     else:
         comments.append("Not known: placement.domains, the labels that name the switches of a node, closest first.")
-    return _Section(name, "networks", nodes, fabric, comments)
+    return _Section("rdma", "networks", nodes, fabric, comments)
 
 
 def _list_resources(node: node_views.Node) -> list[str]:
@@ -371,45 +313,23 @@ def _list_resources(node: node_views.Node) -> list[str]:
     return sorted({name for name in (*node.status.capacity, *node.status.allocatable) if "/" in name} - {*ACCELERATORS})
 
 
-def _list_uncounted(node: node_views.Node, cluster: Cluster) -> list[str]:
-    """Return resources of a node that are not in ACCELERATORS, with names like accelerators or shares of them."""
-    rails = {resource for _, resource in cluster.networks}
-    return [
-        name
-        for name in _list_resources(node)
-        if _OTHER_ACCELERATOR.search(name)
-        and name not in rails
-        and not name.startswith("rdma/")
-        and _get_amount(node, name)
-    ]
-
-
 def _describe_unknown(nodes: Sequence[node_views.Node], cluster: Cluster) -> str:
-    by_hand = "Write their fabric by hand: docs/policies.md has policies, docs/reference/policy.md every key."
-    if not _count_accelerators(nodes[0]):
-        return (
-            f"NO FABRIC for {_name_nodes(nodes)}, with {text.join_first(_list_uncounted(nodes[0], cluster), 8)} and "
-            f"none of {', '.join(ACCELERATORS)}. If pods train on these, list them in `accelerators` of the policy; "
-            f"MIG slices and units of a plugin for sharing are parts of an accelerator. {by_hand}"
-        )
-    resources = _list_resources(nodes[0])
+    resources, unnamed = _list_resources(nodes[0]), _list_unnamed(cluster)
     has = f"; they have {text.join_first(resources, 8)}" if resources else ""
-    unnamed = _describe_unnamed(cluster)
     perhaps = f"Perhaps their rails are {unnamed}. " if unnamed else ""
     return (
         f"NO FABRIC for {_name_nodes(nodes)}: no profile fits, and no NetworkAttachmentDefinition names a resource of "
-        f"them{has}. {perhaps}{by_hand}"
+        f"them{has}. {perhaps}Write their fabric by hand: docs/policies.md has policies, docs/reference/policy.md has "
+        "every key."
     )
 
 
-def _describe_unnamed(cluster: Cluster) -> str:
-    """Return the networks without a resource, as shared devices often have; "" if there are none."""
-    used = {network.metadata.full_name for network, _ in cluster.networks}
+def _list_unnamed(cluster: Cluster) -> str:
+    """Return the networks that name no resource, as those of shared devices often do; "" if all name one."""
     unnamed = [
         network.metadata.full_name
         for network in cluster.objects[Kind.NETWORK]
-        if not (network.metadata.annotations.get(names.NAD_RESOURCE_NAME) or _is_storage(network, ""))
-        and network.metadata.full_name not in used
+        if not network.metadata.annotations.get(names.NAD_RESOURCE_NAME)
     ]
     listed = text.join_first(sorted(unnamed, key=text.build_natural_key), 8)
     return f"{listed}, without annotation {names.NAD_RESOURCE_NAME}" if unnamed else ""

@@ -180,7 +180,7 @@ class Group(NamedTuple):
 def build_specs(fabric: ClaimedFabric, rails: Sequence[ClaimedRail], accelerators: int) -> Sequence[Tree]:
     """Return the `devices` of each claim of a pod. Each claim has as many groups as fit.
 
-    `accelerators` is the number of its GPUs in the claims. A valid policy has no group larger than a claim.
+    `accelerators` is the number of its GPUs in the claims. The API server rejects a claim with a larger group.
     """
     accelerator_names = _number_names("gpu", [rail.name for rail in rails])
     specs: list[Tree] = []

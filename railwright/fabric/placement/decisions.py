@@ -29,7 +29,7 @@ class Decision(msgspec.Struct, frozen=True):
     gang: gang_status.GangStatus
     view: node_index.RequestView
     planning_view: node_index.RequestView  # of the largest pods of the gang
-    memory: gang_memory.PlacementMemory  # for the next decision
+    memory: gang_memory.Memory  # for the next decision
     plan: planner.Plan = planner.NO_PLAN  # for the unplaced pods of the gang
     # that the plan may use: without nodes that are kept for `begun`
     capacity: planner.GangCapacity = _NO_CAPACITY
@@ -102,7 +102,7 @@ def decide(
     gang: gang_status.GangStatus,
     view: node_index.RequestView,
     planning_view: node_index.RequestView,
-    memory: gang_memory.PlacementMemory,
+    memory: gang_memory.Memory,
     cluster: cluster_state.ClusterState,
 ) -> Decision:
     """Plan the unplaced pods of a gang. `memory` is that of the last decision.
@@ -116,7 +116,7 @@ def decide(
     key = request.gang
     kind = planning_view.index.kind
     rails = [need.resource for need in kind.needs if need.resource not in kind.unrequested]
-    others = gang_memory.read_reservations(key, frozenset(rails or kind.demand.names), memory, cluster)
+    begun = gang_memory.list_begun(key, frozenset(rails or kind.demand.names), memory, cluster)
     preferred = _choose_nodes(planning_view) if kind.is_single_pod else None
     segmented = segments.find_segments(request, cluster, view.index.leaf_by_node) if request.has_segment else None
     whole = preferred
@@ -124,7 +124,7 @@ def decide(
         is_on_all_leaves = segmented is not None and not request.is_confined
         whole = planner.build_capacity(planning_view, on_all_leaves=is_on_all_leaves)
     whole = whole if segmented is None else segmented.limit(whole)
-    capacity = gang_memory.exclude_reserved_nodes(whole, others.prior.values())
+    capacity = gang_memory.exclude_reserved_nodes(whole, begun.values())
     part = request.part if request.is_confined else ""
     if part and sum(whole.count_slots().values()) < gang.unplaced:
         gang = gang_status.build_status(request, cluster, part=part)
@@ -134,12 +134,10 @@ def decide(
         leaves=_list_leaves(gang.placed_workers, view),
         is_closed=not gang.missing,
     )
-    bandwidth_of_placed = memory.get(key).get_bandwidth_of_placed(len(gang.placed))
+    remembered = memory.get(key, gang_memory.UNKNOWN)
+    bandwidth_of_placed = remembered.get_bandwidth_of_placed(len(gang.placed))
     peers = _summarize_peers(gang, ring, planning_view, bandwidth_of_placed)
-    plan = planner.solve(gang.unplaced, capacity, peers)
-    if not gang.placed_workers:
-        plan = gang_memory.avoid_reserved(plan, others.waiting.values(), gang.unplaced, capacity)
-    target_plan = plan
+    plan = target_plan = planner.solve(gang.unplaced, capacity, peers)
     if segmented is not None:
         target_leaf = segmented.find_target_leaf(plan)
     else:
@@ -152,20 +150,18 @@ def decide(
         on_offered = msgspec.structs.replace(capacity, nodes=offered)
         target_plan = planner.solve(gang.unplaced, on_offered, peers)
         target_leaf = next(iter(target_plan.leaves), None)
-    remembered = gang_memory.GangMemory(
-        reserved=gang_memory.reserve(gang.unplaced, plan, capacity, target_leaf),
-        placed=len(gang.placed),
-        bandwidth_of_placed=bandwidth_of_placed,
-        planned_bandwidth=plan.bandwidth,
-    )
+    planned = msgspec.structs.replace(remembered, reserved={})
+    if plan.is_complete:
+        reserved = gang_memory.reserve(gang.unplaced, plan, capacity, target_leaf)
+        planned = gang_memory.GangMemory(reserved, len(gang.placed), bandwidth_of_placed, plan.bandwidth)
     return Decision(
         gang=gang,
         view=view,
         planning_view=planning_view,
-        memory=memory.record(key, remembered if plan.is_complete else None),
+        memory=gang_memory.record(memory, key, planned),
         plan=target_plan,
         capacity=capacity,
-        begun=tuple(others.prior) if capacity is not whole else (),
+        begun=tuple(begun) if capacity is not whole else (),
         target_leaf=target_leaf,
         max_fill_priority=_find_min_fill_priority(capacity, target_leaf, target_plan),
         fills_used_nodes=preferred is not None and not any(known.is_idle for known in preferred.classes),

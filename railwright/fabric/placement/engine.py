@@ -51,7 +51,7 @@ class PlacementEngine:
     def score(
         self,
         request: scheduling_request.SchedulingRequest,
-        memory: gang_memory.PlacementMemory = gang_memory.EMPTY,
+        memory: gang_memory.Memory = gang_memory.EMPTY,
     ) -> decisions.Decision:
         """Score every candidate node. `memory` is that of the last decision."""
         gang = gang_status.build_status(request, self._cluster)
@@ -80,9 +80,9 @@ class PlacementEngine:
     def _find_other_domains(self, request: scheduling_request.SchedulingRequest) -> Mapping[str, reason.Reason]:
         """Return the candidate nodes outside of the NVLink domain of the pod's segment, each with the reason."""
         leaves = self._refresh_states(request.policy, request.fabric_name, request.fabric).leaf_by_node
-        known, assumed = self._cluster.get_gang(request.gang), self._cluster.assumed.list_of_gang(request.gang)
-        # a pod excludes no domain if the watch has not shown it, or if kube-scheduler may have placed it elsewhere
-        uncertain = [pod.uid for pod in assumed if pod.uid not in known or pod.state is assumed_pods.State.SCORED]
+        assumed = self._cluster.assumed.list_of_gang(request.gang)
+        # a pod that kube-scheduler may have placed elsewhere excludes no domain
+        uncertain = [pod.uid for pod in assumed if pod.state is assumed_pods.State.SCORED]
         segmented = segments.find_segments(request, self._cluster, leaves, uncertain)
         find_refusal = functools.cache(segmented.find_refusal)
         rows = ((name, find_refusal(leaves[name])) for name in request.nodes if name in leaves)

@@ -6,6 +6,7 @@ has the rules about several keys.
 
 import enum
 import functools
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Final, Literal, TypeVar, cast
 
@@ -37,8 +38,13 @@ _NAME = "[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"  # the name part of a qu
 _ATTRIBUTE = rf"{_SUBDOMAIN}/[A-Za-z_][A-Za-z0-9_]{{0,31}}"  # name of a device's attribute
 _RAIL = r"\{rail\}"  # topology.RAIL, the placeholder for a rail's name
 
+# the label values `default` and `none` are not names of fabrics
 FabricName = Annotated[
-    str, _match(_NAME, "a fabric name: a label value of at most 63 letters, digits, '-', '_' and '.'")
+    str,
+    _match(
+        f"(?!({names.FABRIC_DEFAULT}|{names.FABRIC_NONE})$){_NAME}",
+        "a fabric name: at most 63 letters, digits, '-', '_' and '.', other than default and none, which are reserved",
+    ),
 ]
 LabelKey = Annotated[str, _match(f"({_SUBDOMAIN}/)?{_NAME}", "a label key, such as topology.example.com/leaf")]
 DomainKey = Annotated[
@@ -51,9 +57,21 @@ DomainKey = Annotated[
 ]
 LabelValue = Annotated[str, _match(f"({_NAME})?", "a label value: at most 63 letters, digits, '-', '_' and '.'")]
 AnnotationKey = Annotated[
-    str, _match(f"({_SUBDOMAIN}/)?{_NAME}", "an annotation key, such as ipam.spidernet.io/ippools")
+    str,
+    _match(
+        rf"(?!{re.escape(names.DOMAIN)}/|{re.escape(names.NETWORKS)}$)({_SUBDOMAIN}/)?{_NAME}",
+        f"an annotation key, such as ipam.spidernet.io/ippools; railwright sets {names.NETWORKS} from the `network` of "
+        f"the rails, and the keys of {names.DOMAIN}",
+    ),
 ]
-RailName = Annotated[str, _match(_LABEL, "a rail name: at most 63 lower-case letters, digits and '-', such as rail0")]
+# a number in the annotation railwright.io/rails is a count
+RailName = Annotated[
+    str,
+    _match(
+        f"(?![0-9]+$){_LABEL}",
+        "a rail name: at most 63 lower-case letters, digits and '-', not only digits, such as rail0",
+    ),
+]
 ShapeName = Annotated[
     str, _match(_NAME, "a shape name: at most 63 letters, digits, '-', '_' and '.', such as h100-8x4")
 ]
@@ -64,11 +82,17 @@ NetworkName = Annotated[
 InterfaceName = Annotated[
     str,
     _match(
-        r"(?!\.{1,2}$)[^\s/:]{1,15}", "an interface name: 1 to 15 characters without spaces, '/' and ':', such as net1"
+        r"(?!(\.{1,2}|lo)$)[^\s/:]{1,15}",
+        "an interface name: 1 to 15 characters without spaces, '/' and ':', other than lo, such as net1",
     ),
 ]
+# Kubernetes' IsExtendedResourceName: domains of kubernetes.io and the prefix `requests.` are its own
+_RESOURCE = rf"(?!([a-z0-9.-]+\.)?kubernetes\.io/|requests\.){_SUBDOMAIN}/{_NAME}"
 ResourceName = Annotated[
-    str, _match(f"{_SUBDOMAIN}/{_NAME}", "an extended resource as domain/name, such as nvidia.com/mlx5_0")
+    str,
+    _match(
+        _RESOURCE, "an extended resource as domain/name, such as nvidia.com/mlx5_0, that Kubernetes does not reserve"
+    ),
 ]
 # IB_DEVICE_NAME_MAX is 64 with its terminator; ',', ':', '=' and '^' are NCCL_IB_HCA syntax
 DeviceName = Annotated[
@@ -77,8 +101,19 @@ DeviceName = Annotated[
         "[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", "an RDMA device name as ibv_devices lists it, without port, such as mlx5_0"
     ),
 ]
+# capabilities(7), and ALL of Kubernetes: a container with another one does not start
+_CAPABILITIES = (
+    "ALL AUDIT_CONTROL AUDIT_READ AUDIT_WRITE BLOCK_SUSPEND BPF CHECKPOINT_RESTORE CHOWN DAC_OVERRIDE DAC_READ_SEARCH "
+    "FOWNER FSETID IPC_LOCK IPC_OWNER KILL LEASE LINUX_IMMUTABLE MAC_ADMIN MAC_OVERRIDE MKNOD NET_ADMIN "
+    "NET_BIND_SERVICE NET_BROADCAST NET_RAW PERFMON SETFCAP SETGID SETPCAP SETUID SYSLOG SYS_ADMIN SYS_BOOT SYS_CHROOT "
+    "SYS_MODULE SYS_NICE SYS_PACCT SYS_PTRACE SYS_RAWIO SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG WAKE_ALARM"
+)
 CapabilityName = Annotated[
-    str, _match("(?!CAP_)[A-Z][A-Z0-9_]*", "a capability in upper case without the prefix CAP_, such as IPC_LOCK")
+    str,
+    _match(
+        f"({'|'.join(_CAPABILITIES.split())})",
+        "a capability of Linux (capabilities(7)) in upper case without the prefix CAP_, such as IPC_LOCK",
+    ),
 ]
 # Names of environment variables that every supported Kubernetes release accepts
 VariableName = Annotated[
@@ -88,13 +123,16 @@ VariablePattern = Annotated[
     str,
     _match("[-._A-Za-z][-._A-Za-z0-9]*[*]?", "an environment variable name, or a prefix that ends with *"),
 ]
+AddressPrefix = Annotated[
+    str, _match("[0-9A-Fa-f.:]+/[0-9]{1,3}", "an address prefix, such as 192.168.0.0/16 or fd00::/8")
+]
 NetworkOfNccl = Annotated[str, _match("[!-~]([ -~]{0,61}[!-~])?", "the name of a network of NCCL, such as gIB")]
 VariableValue = Annotated[str, _match(r"[^\x00\r\n]*", "one line of text (NCCL reads its settings line by line)")]
 # Kubernetes splits mounts at ':' and rejects '..' (validation.go, validateVolumeMounts and validatePathNoBacksteps)
 MountPath = Annotated[
     str,
     _match(
-        r"/(?!(.*/)?\.\.(/|$))[^\x00-\x1f:]{0,4094}",
+        r"/(?!(.*/)?\.\.(/|$))[^\x00-\x1f:]{1,4094}",
         "an absolute path without ':' and '..', such as /usr/local/nvidia",
     ),
 ]
@@ -106,7 +144,7 @@ ConfigMapName = Annotated[str, _match(_SUBDOMAIN, "the name of a ConfigMap, such
 RequestName = Annotated[
     str,
     _match(
-        rf"(hugepages-[1-9][0-9]*(Ki|Mi|Gi)|{_SUBDOMAIN}/{_NAME})",
+        rf"(hugepages-[1-9][0-9]*(Ki|Mi|Gi)|{_RESOURCE})",
         "huge pages or an extended resource, such as hugepages-2Mi or rdma/ib",
     ),
 ]
@@ -298,7 +336,7 @@ class Nccl(Section, frozen=True):
         describe("Index in the RoCE GID table, if it is the same in every pod. If unset, it is found in the pod.", 3),
     ] = None
     address_range: Annotated[
-        str | None,
+        AddressPrefix | None,
         describe(
             "Address prefix that covers all rails, such as `192.168.0.0/16` or `fd00::/8`. NCCL uses GIDs with "
             "addresses in it.",

@@ -159,19 +159,6 @@ def test_devices_networks_and_classes_decide_between_shapes_of_one_instance_type
     assert read(write(build((profile, fabric)))).fabrics == {fabric: find(profile, fabric).fabric}
 
 
-def test_another_profile_that_fits_the_nodes_is_named():
-    rows = [("aks-h100", "ib"), ("aks-h100", "shared")]
-    trees, shared = (simulated_clouds.build(find(*row)) for row in rows)
-    for node, other in zip(trees[Kind.NODE], shared[Kind.NODE], strict=True):
-        for amounts in ("capacity", "allocatable"):
-            node["status"][amounts] |= other["status"][amounts]
-    trees[Kind.NETWORK] += shared[Kind.NETWORK]
-    text = write(trees)
-    assert list(read(text).fabrics) == ["ib"]
-    assert "These nodes also meet the needs of profile aks-h100, shared devices" in flatten(text)
-    assert "another form" not in write(build(rows[0]))
-
-
 def test_forbidden_kinds_are_named_and_count_as_neither_met_nor_missing():
     trees = simulated_clouds.build(find("oke-h100-vf", "roce")) | {Kind.NETWORK: []}
     text = write(trees, unread=frozenset({Kind.NETWORK}))
@@ -236,7 +223,7 @@ def test_networks_without_a_resource_are_named_because_they_may_be_the_rails():
     named = "prod/lan0, prod/lan1, prod/lan2, prod/lan3, prod/lan4, prod/lan5, prod/lan6, prod/lan7 and 2 more, without"
     with pytest.raises(output.UnreadableError, match=f"Perhaps their rails are {named} annotation"):
         write(objects(nodes(rdma__hca=63), NETWORK=shared))
-    text = flatten(write(objects(nodes(a__nics=1), NETWORK=[network("a", "a/nics"), network("lustre", ""), *shared])))
+    text = flatten(write(objects(nodes(a__nics=1), NETWORK=[network("a", "a/nics"), *shared])))
     assert f"NOT USED: {named} annotation {names.NAD_RESOURCE_NAME}." in text
 
 
@@ -277,21 +264,6 @@ def test_a_pool_behind_one_network_becomes_a_rail_for_each_moved_device(resource
     (fabric,) = read(text := write(trees)).fabrics.values()
     assert [(rail.network, rail.resource) for rail in fabric.rails] == [("prod/net", resource)] * rails
     assert fabric.rails_per_pod == ("proportional" if rails > 1 else None)
-    said = f"gets a part of the devices: {rails} of {amount} {resource}." in flatten(text)
-    assert said == (amount > rails)
-    assert {row for row, state in assess(text, trees) if state == "fail"} == set()
-
-
-def test_nodes_with_shared_devices_and_virtual_functions_get_a_fabric_for_each_form_shared_first():
-    networks = [network("a-functions", "example.com/vf", "sriov"), network("lan0", "rdma/shared", "macvlan")]
-    trees = objects(nodes(**{"example.com__vf": 64, "rdma__shared": 63}), NETWORK=networks)
-    document = read(text := write(trees))
-    assert {name: {rail.network for rail in fabric.rails} for name, fabric in document.fabrics.items()} == {
-        "shared": {"prod/lan0"},
-        "exclusive": {"prod/a-functions"},
-    }
-    assert (document.default_fabric, len(document.fabrics["exclusive"].rails)) == ("shared", 8)
-    assert "those of `shared` serve several pods at a time, each of `exclusive` one pod" in flatten(text)
     assert {row for row, state in assess(text, trees) if state == "fail"} == set()
 
 
@@ -299,27 +271,3 @@ def test_nodes_with_shared_devices_and_virtual_functions_get_a_fabric_for_each_f
 def test_a_resource_name_alone_identifies_no_cloud(resource, amount):
     with pytest.raises(output.UnreadableError, match=f"no profile fits.*they have {resource}"):
         write(objects(nodes(**{resource.replace("/", "__"): amount})))
-
-
-@pytest.mark.parametrize("name", ["storage0", "nfs", "lustre-a", "mgmt"])
-def test_networks_for_storage_are_left_out_and_named(name):
-    networks = [network(f"ib{index}", f"nvidia.com/ib{index}", "ib-sriov") for index in range(8)]
-    amounts = {f"nvidia.com__ib{index}": 1 for index in range(8)} | {f"nvidia.com__{name}": 1}
-    trees = objects(nodes(**amounts), NETWORK=[*networks, network(name, f"nvidia.com/{name}", "sriov")])
-    (fabric,) = read(text := write(trees)).fabrics.values()
-    assert [rail.network for rail in fabric.rails] == [f"prod/ib{index}" for index in range(8)]
-    assert f"LEFT OUT: prod/{name}, by their names networks for storage or management." in flatten(text)
-
-
-def test_host_device_networks_without_a_device_plugin_become_rails():
-    networks = [
-        {"metadata": {"namespace": "slurm", "name": f"roce-net-fabric{index}"}, "spec": {"config": config}}
-        for index in range(16)
-        for config in [f'{{"type": "host-device", "device": "fabric{index}"}}']
-    ]
-    trees = objects(nodes(), NETWORK=networks)
-    (fabric,) = read(text := write(trees)).fabrics.values()
-    assert [rail.network for rail in fabric.rails] == [f"slurm/roce-net-fabric{index}" for index in range(16)]
-    assert fabric.mounts.dev_infiniband
-    assert "No device plugin counts their devices: two pods on a node" in flatten(text)
-    assert {row for row, state in assess(text, trees) if state == "fail"} == set()

@@ -1,10 +1,8 @@
-"""Announced pods that the watch has not delivered yet: the duration and effect of counting them."""
+"""Pods that Volcano announces: the duration and effect of counting them."""
 
 import extending
 import pytest
 from placing import GPU, RESOURCES, build_leaves, build_pod, build_policy
-
-from railwright.fabric.placement.state import assumed_pods
 
 NODES = [f"a0-{number:02}" for number in range(4)]
 UNITS = {GPU: 8, **dict.fromkeys(RESOURCES, 1)}
@@ -40,30 +38,17 @@ def site():
     return Site()
 
 
-def test_announcements_of_unknown_pods_take_no_devices(site):
-    for number, name in enumerate(NODES * 20):
-        assert site.announce(f"forged-{number}", name) == {"errorMessage": ""}
+def test_announcements_of_unknown_pods_are_ignored(site):
+    assert site.announce("uid-forged", NODES[0]) == {"errorMessage": ""}
+    site.pods.upsert(build_pod("forged"))
     assert site.list_free() == NODES
-
-
-@pytest.mark.parametrize("is_listed", [False, True])
-def test_an_announcement_counts_from_when_the_watch_shows_its_pod(site, is_listed):
-    site.announce("uid-early", NODES[0])
-    site.pods.replace([build_pod("early")]) if is_listed else site.pods.upsert(build_pod("early"))
-    site.pods.upsert(build_pod("late"))
-    site.announce("uid-late", NODES[1])
-    assert site.list_free() == NODES[2:]
-    site.pods.replace([build_pod("early"), build_pod("late")])
-    assert site.list_free() == NODES[2:]
+    assert len(site.state.assumed) == 0
 
 
 def test_an_announced_pod_uses_the_devices_of_its_object(site):
     site.pods.upsert(build_pod("small", gpus=1, rails=0))
     site.announce("uid-small", NODES[0], units={GPU: 8, RESOURCES[0]: 99})
-    site.announce("uid-other", NODES[1], units={RESOURCES[0]: 99})
-    site.pods.upsert(build_pod("other", gpus=0, rails=0))
-    free = [site.state.assumed.get(uid).requests.get(RESOURCES[0], 0) for uid in ("uid-small", "uid-other")]
-    assert free == [0, 0]
+    assert site.state.assumed.get("uid-small").requests.get(RESOURCES[0], 0) == 0
 
 
 def test_a_pod_that_is_bound_elsewhere_frees_the_announced_node(site):
@@ -74,25 +59,14 @@ def test_a_pod_that_is_bound_elsewhere_frees_the_announced_node(site):
     assert site.list_free() == NODES[:3]
 
 
-def test_an_unseen_pod_expires_after_seconds_and_a_seen_one_after_assume_seconds(site):
+def test_an_announced_pod_expires_after_assume_seconds(site):
     site.pods.upsert(build_pod("seen"))
     site.announce("uid-seen", NODES[0])
-    site.announce("unseen", NODES[1])
     site.close()
-    site.expire(assumed_pods.UNSEEN_SECONDS + 0.1)
-    assert [entry.uid for entry in site.state.assumed] == ["uid-seen"]
+    site.expire(29)
+    assert len(site.state.assumed) == 1
     site.expire(31)
     assert len(site.state.assumed) == 0
-
-
-def test_unseen_pods_are_limited_in_number_and_known_ones_keep_their_place(site):
-    site.pods.upsert(build_pod("seen"))
-    site.announce("uid-seen", NODES[0])
-    for number in range(5 * assumed_pods.MIN_UNSEEN):
-        site.announce(f"forged-{number}", NODES[1])
-    assert site.state.assumed.unseen == assumed_pods.MIN_UNSEEN
-    assert site.state.assumed.get("uid-seen") is not None
-    assert site.state.assumed.get(f"forged-{5 * assumed_pods.MIN_UNSEEN - 1}") is not None
 
 
 @pytest.mark.parametrize("verb", ["prioritize", "predicate"])

@@ -90,6 +90,7 @@ def test_a_pod_that_did_not_opt_in_is_neutral_in_every_verb(handlers):
 
 
 def test_allocate_adds_a_peer_and_deallocate_removes_it(handlers):
+    handlers.pods.upsert(extending.WAITING)
     event, scored = extending.build_event("gpu-5"), extending.build_prioritize("gpu-0", "gpu-6")
     assert event["task"]["NodeName"] == "gpu-5"
     scored["task"]["UID"] = scored["task"]["Pod"]["metadata"]["uid"] = "another"
@@ -104,6 +105,7 @@ def test_allocate_adds_a_peer_and_deallocate_removes_it(handlers):
 
 def test_the_watch_confirms_an_allocation(handlers):
     pods = handlers.pods
+    pods.upsert(extending.WAITING)
     event = extending.build_event("gpu-5")
     handlers.verbs.volcano.allocate(raw(event), "")
     pods.upsert(change_pod(build_pod("rdma-test-master-0", on="gpu-5"), metadata={"uid": event["task"]["UID"]}))
@@ -255,6 +257,7 @@ def test_a_pod_that_is_created_again_is_explained_by_its_own_object():
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_ends_unbound_is_no_longer_assumed(handlers, phase):
+    handlers.pods.upsert(extending.WAITING)
     handlers.verbs.volcano.allocate(raw(extending.build_event("gpu-5")), "")
     (entry,) = handlers.state.assumed
     ended = msgspec.convert({"metadata": {"name": "x", "uid": entry.uid}, "status": {"phase": phase}}, views.Pod)

@@ -62,10 +62,12 @@ def add_field(tree: object, field: str, value: object) -> object:
 
 
 class Handlers(extending.Site):
-    """The eight captured nodes in two leaves, all free."""
+    """The eight captured nodes in two leaves, all free, and the captured pod."""
 
     def __init__(self) -> None:
-        super().__init__([build_node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)])
+        super().__init__(
+            [build_node(f"gpu-{i}", f"leaf-{i // 4}", rails_each=100) for i in range(8)], [extending.WAITING]
+        )
 
     def prioritize(self, body: object) -> dict:
         return self.ask_volcano("prioritize", body)

@@ -76,6 +76,18 @@ def test_a_list_of_the_author_is_reported_where_the_devices_would_be_found_in_th
     assert [warning.startswith(text) for warning in warnings] == [True] * is_reported
 
 
+def test_a_list_of_the_author_is_compared_with_each_node_shape_where_the_pod_may_run():
+    rails = "[{name: rail0, resource: nvidia.com/mlx5_0}, {name: rail1, resource: nvidia.com/mlx5_1}]"
+    policy = admitting.fabric(top=admitting.SHAPES, rails=rails)
+    container = gpus(*build_variables(NCCL_IB_HCA="=mlx5_0,mlx5_1", NCCL_SOCKET_IFNAME="=eth0"))
+    (warning,) = list_warnings(admitting.pod(container), policy)
+    assert warning == (
+        "N15: container c: NCCL_IB_HCA==mlx5_0,mlx5_1: selects none of the rails' devices on nodes of shape b: NCCL "
+        "would use TCP. Names differ by node: shape a has mlx5_0, mlx5_1, shape b has mlx5_2, mlx5_3; remove it"
+    )
+    assert list_warnings(admitting.pod(container, nodeSelector={"gpu": "a"}), policy) == ()
+
+
 def test_a_value_of_a_script_that_overrides_that_of_the_policy_is_the_authors():
     policy = admitting.fabric('    env: {NCCL_IB_GID_INDEX: "5"}\n')
     (warning,) = list_warnings(admitting.pod(gpus(command=["sh", "-c", "export NCCL_IB_GID_INDEX=3; train"])), policy)

@@ -54,7 +54,7 @@ def draw_admitted(draw):
         fabric=fabric,
         interfaces=None if host_network else ("eth0", *nets),
         rail_interfaces=nets,
-        devices=(devices,),
+        devices={"": devices},
         exclusive=rule_types.are_exclusive(transport, frozenset(resources)),
     )
     held = {} if transport is policies.Transport.TCP else {name: resources.count(name) for name in resources}

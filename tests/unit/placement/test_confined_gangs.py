@@ -328,7 +328,7 @@ def test_plan_and_reservation_have_only_leaves_of_the_tried_domain(seed):
         assert len(placed) == min(size, len(free))
         for decision, _ in placed:
             assert set(decision.plan.leaves) <= leaves
-            for memory in decision.memory.gangs.values():
+            for memory in decision.memory.values():
                 assert set(memory.reserved) <= leaves
         if len(free) >= size:
             assert placed[0][0].plan.is_complete
@@ -342,7 +342,7 @@ def test_only_a_gang_without_a_constraint_reserves_nodes_that_are_not_offered(is
     """A long offer may be a sample of all nodes: leaf b is the tightest that holds the gang."""
     trial = Trial({("s0", "a"): 120, ("s1", "b"): 110}, build_pods(105))
     decision = trial.decide(trial.pods[0], trial.list_free("s0"), is_confined=is_confined)
-    [memory] = decision.memory.gangs.values()
+    [memory] = decision.memory.values()
     assert {spine for _, spine in memory.reserved} == {spine}
 
 

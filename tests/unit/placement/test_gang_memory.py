@@ -29,19 +29,20 @@ POLICY = build_policy(oversubscription=[1.0, 1.0])
 
 
 def build_interleaved():
-    """Return two gangs of four, each of which fits on either leaf, an engine, and requests about their first pods."""
-    pods = [build_pod(f"{name}-{rank}", group=name) for name in ("one", "two") for rank in range(4)]
-    state = build_cluster(build_leaves(a=4, b=5), pods, {"train/one": 4, "train/two": 4})
+    """Return gangs of four and three, which fit on either leaf, an engine, and requests about their first pods."""
+    pods = [build_pod(f"{name}-{rank}", group=name) for name, size in (("one", 4), ("two", 3)) for rank in range(size)]
+    state = build_cluster(build_leaves(a=4, b=5), pods, {"train/one": 4, "train/two": 3})
     first, second = (build_request(asked, list(state.nodes), POLICY) for asked in (pods[0], pods[4]))
     return state, engine.PlacementEngine(state), first, second
 
 
-def test_a_gang_avoids_the_leaf_that_is_reserved_for_another():
-    _, placement, first, second = build_interleaved()
-    decision = placement.score(first)
-    assert decision.plan.leaves == (("a", "s-a"),)
-    assert placement.score(second, decision.memory).plan.leaves == (("b", "s-b"),)
-    assert placement.score(second).plan.leaves == (("a", "s-a"),), "the engine itself remembers no reservation"
+def test_a_gang_avoids_the_leaf_in_which_another_has_begun():
+    state, placement, first, second = build_interleaved()
+    memory = placement.score(first).memory
+    assert placement.score(second, memory).plan.leaves == (("a", "s-a"),), "no pod of the other is placed"
+    state.upsert_pod(build_pod("one-0", group="one", on="a-00"))
+    assert placement.score(second, memory).plan.leaves == (("b", "s-b"),)
+    assert placement.score(second).plan.leaves == (("a", "s-a"),), "the engine itself remembers nothing"
 
 
 @pytest.mark.parametrize(
@@ -74,9 +75,9 @@ def test_the_memory_of_gangs_is_bounded():
     for number in range(70):
         request = build_request(build_pod(f"p-{number}", group=f"g{number}"), list(state.nodes), POLICY)
         memory = placement.score(request, memory).memory
-    assert len(memory.gangs) == 64
-    assert "train/g69" in memory.gangs
-    assert "train/g0" not in memory.gangs
+    assert len(memory) == 64
+    assert "train/g69" in memory
+    assert "train/g0" not in memory
 
 
 # --- plans and node indexes -----------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from placing import (
 from scheduling_loop import Loop, gang
 from wording import texts
 
-from railwright.fabric.placement.gangs import gang_memory
 from railwright.fabric.policy import presets
 
 PRODUCT = "nvidia.com/gpu.product"
@@ -181,14 +180,6 @@ def test_a_gang_that_has_begun_loses_its_nodes_with_its_pods(deleted, slots):
     assert (plan.leaves == (("a",),)) == (slots == 4)
 
 
-def test_a_gang_that_cannot_grow_loses_its_reservation():
-    """The scheduler no longer tries its pods, for example because a volume cannot be bound."""
-    loop, gangs = begin()
-    for _ in range(gang_memory._MAX_DECISIONS + 1):
-        assert ("a",) not in loop.decide(gangs["t"][0]).plan.leaves
-    assert ("a",) in loop.decide(gangs["t"][0]).plan.leaves
-
-
 def test_the_last_free_nodes_are_reserved_for_no_gang():
     """Nodes are not reserved: a pod without another node gets one of the gang that has begun."""
     loop, gangs = build_loop({"a": 4}, {"o": 4, "t": 1})
@@ -196,7 +187,7 @@ def test_the_last_free_nodes_are_reserved_for_no_gang():
     assert loop.leaves(gangs["t"]) == ["a"]
 
 
-def test_a_waiting_gang_keeps_its_reservation_only_if_others_lose_nothing():
+def test_a_gang_without_a_placed_pod_has_no_prior_right():
     loop, gangs = build_loop(SIZES, {"o": 4, "t": 4})
     loop.decide(gangs["o"][0])
     assert loop.decide(gangs["t"][0]).plan.leaves == (("a",),)

@@ -238,7 +238,7 @@ def test_the_webhook_has_two_pods_that_drain():
     assert matches_selector(term["podAffinityTerm"]["labelSelector"], labels)
     assert matches_selector(zones["labelSelector"], labels)
     options = settings.parse("webhook", ["--plain-http", "--listen=127.0.0.1:0"])
-    ends = options.drain_seconds + ports.FINISH_SECONDS
+    ends = options.drain_seconds + 2 * ports.FINISH_SECONDS
     longest = max(hook["timeoutSeconds"] for hook in hooks())
     assert pod["terminationGracePeriodSeconds"] >= ends + longest, "killed in the middle of an answer"
     probe = pod["containers"][0]["readinessProbe"]

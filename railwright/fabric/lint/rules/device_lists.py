@@ -5,7 +5,7 @@ NCCL, UCX and NVSHMEM each have a grammar of their own. `_LISTS` has a row for e
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -177,8 +177,9 @@ def check_presence(setting: Setting, ranks: RankContext) -> Iterator[str]:
 
     If a device plugin assigns devices exclusively (SR-IOV, eRDMA, EFA), a pod has as many as it requests. If a list
     selects nothing, NCCL reports no error and continues over TCP; UCX and NVSHMEM fail, or use another transport. The
-    known devices are those that the policy gives the rails of the fabric. Without a policy, names are reported that
-    look like those of a driver and are none, such as m1x5_0: after ^ such an entry excludes nothing.
+    known devices are those that the policy gives the rails of the fabric, on each node shape where the pod may run.
+    Without a policy, names are reported that look like those of a driver and are none, such as m1x5_0: after ^ such an
+    entry excludes nothing.
 
     Source: NVIDIA/nccl src/transport/net_ib/init.cc; openucx/ucx src/ucp/core/ucp_context.c; NVIDIA/nvshmem
     src/modules/transport/ibrc/ibrc.cpp; crusoecloud/solutions-library cmk-nccltests/nccl-gb200.yaml, which excludes
@@ -193,19 +194,21 @@ def check_presence(setting: Setting, ranks: RankContext) -> Iterator[str]:
             f"names {count} devices, and the container requests {requested}: the others are not in the pod; request "
             f"{count} or name {requested}"
         )
-    sets = ranks.fabric_context.devices or ()
-    all_devices = dict.fromkeys(device for devices in sets for device in devices)
+    known = ranks.fabric_context.devices or {}
+    all_devices = dict.fromkeys(device for devices in known.values() for device in devices)
     names = [entry.name for entry in name_list.entries if entry.name not in all_devices]  # not those of the policy
     look_alikes = list(filter(None, map(describe_look_alike, names)))
     yield from look_alikes
-    if not sets or look_alikes:
+    if not known or look_alikes:
         return
-    for devices in sets:
+    differ, effect = len(set(known.values())) > 1, _LISTS[setting.name].effect
+    for shape, devices in known.items():
         if not any(map(name_list.selects, devices)):
-            yield (
-                f"selects none of the rails' devices {', '.join(devices)}: {_LISTS[setting.name].effect}; change it so "
-                "that it selects them too"
-            )
+            missed = "selects none of the rails' devices"
+            if differ:
+                yield f"{missed} on {_name_nodes(shape)}: {effect}. {_describe_shapes(known)}"
+            else:
+                yield f"{missed} {', '.join(devices)}: {effect}; change it so that it selects them too"
             return
     absent = [
         quote(entry.name)
@@ -213,7 +216,21 @@ def check_presence(setting: Setting, ranks: RankContext) -> Iterator[str]:
         if not any(entry.matches(device, -1, exact=name_list.exact) for device in all_devices)
     ]
     if absent and not name_list.exclude:
-        yield f"{', '.join(absent)}: no rail of the fabric has such a device; the rails have {', '.join(all_devices)}"
+        others = f". {_describe_shapes(known)}" if differ else f"; the rails have {', '.join(all_devices)}"
+        yield f"{', '.join(absent)}: no rail of the fabric has such a device{others}"
+
+
+def _name_nodes(shape: str) -> str:
+    return f"nodes of shape {shape}" if shape else "nodes without a shape"
+
+
+def _describe_shapes(known: Mapping[str, Sequence[str]]) -> str:
+    """Return the names of devices by node shape, and the fix where they differ."""
+    shapes = [
+        f"{f'shape {shape} has' if shape else 'other nodes have'} {', '.join(devices)}"
+        for shape, devices in known.items()
+    ]
+    return f"Names differ by node: {', '.join(shapes)}; remove it"
 
 
 def describe_look_alike(name: str) -> str:
@@ -250,7 +267,7 @@ def check_unknown_names(setting: Setting, ranks: RankContext) -> Iterator[str]:
         yield "overrides the devices of the rails that railwright finds in the pod; names differ by node: remove it"
     requested = ranks.rdma_devices
     has_functions = any(map(is_virtual, requested)) if requested else bool(ranks.fabric_context.exclusive)
-    known = {device for devices in ranks.fabric_context.devices or () for device in devices}
+    known = {device for devices in (ranks.fabric_context.devices or {}).values() for device in devices}
     is_known = not name_list.exact or name_list.exclude or all(entry.name in known for entry in name_list.entries)
     if has_functions and not is_known:
         fix = "use a prefix, such as mlx5" if setting.name == _HCA else "remove it"
@@ -287,11 +304,13 @@ _MAX_NAMED = 8  # devices in a message
 def _describe_selection(name_list: lists.NameList, ranks: RankContext) -> str:
     """Return the number of selected rails of a list, and the others; "" if it selects all or none."""
     context = ranks.fabric_context
-    for devices in context.devices or ():
+    known = context.devices or {}
+    for shape, devices in known.items():
         left_out = [device for device in devices if not name_list.selects(device)]
         if left_out and len(left_out) < len(devices):
             selected = f"{len(devices) - len(left_out)} of the pod's {len(devices)} rails"
-            return f"{selected} and leaves out {text.join_first(left_out, _MAX_NAMED)}"
+            where = f" on {_name_nodes(shape)}" if len(set(known.values())) > 1 else ""
+            return f"{selected}{where} and leaves out {text.join_first(left_out, _MAX_NAMED)}"
     if context.devices is not None or not name_list.exact or name_list.exclude:
         return ""
     total = len(

@@ -9,8 +9,8 @@ removes if present (docs/interface.md 7.7). The entries of one scheduler instanc
 The caller passes the time and confirms observed bindings. Nothing is persisted: after a restart the next session and
 the pod watch provide everything again.
 
-Callers are not always authenticated. An announced pod that the watch has not shown therefore counts as a placed peer of
-its gang, but uses no devices. It becomes an ordinary entry when the watch shows the pod; otherwise it expires.
+Callers are not always authenticated, so only pods that the watch has shown are assumed, with the requests of their
+objects.
 """
 
 import enum
@@ -23,8 +23,6 @@ from railwright.fabric import resources
 from railwright.fabric.workloads import membership
 
 DEFAULT_SCOPE = ""
-UNSEEN_SECONDS = 5.0  # a scheduler knows a pod from its own watch; ours shows it a moment earlier or later
-MIN_UNSEEN = 2000  # unseen pods that are kept in any cluster: a gang may be announced before its pods are seen
 
 
 class State(enum.StrEnum):
@@ -49,7 +47,6 @@ class AssumedPod(msgspec.Struct, gc=False, frozen=True):
     state: State
     since: float  # seconds on the caller's monotonic clock
     scope: str = DEFAULT_SCOPE
-    is_seen: bool = True  # the watch has shown the pod
 
 
 class AssumedPods:
@@ -60,30 +57,16 @@ class AssumedPods:
         self._entries: dict[str, AssumedPod] = {}
         self._by_node: dict[str, dict[str, AssumedPod]] = {}
         self._by_gang: dict[membership.GangKey, dict[str, AssumedPod]] = {}
-        self._unseen: dict[str, AssumedPod] = {}  # the oldest first; in no index but that of gangs
         self._record_change = record_change
 
-    def assume(self, assumed_pod: AssumedPod, known_pods: int = 0) -> None:
-        """Assume a pod, and replace its entry. A pod that the watch has not shown expires after UNSEEN_SECONDS.
-
-        At most as many unseen pods are kept as `known_pods`, and MIN_UNSEEN at least; the oldest are dropped first.
-        """
+    def assume(self, assumed_pod: AssumedPod) -> None:
+        """Assume a pod, and replace its entry."""
         uid = assumed_pod.uid
         self.forget(uid)
         self._entries[uid] = assumed_pod
         self._by_gang.setdefault(assumed_pod.gang, {})[uid] = assumed_pod
+        self._by_node.setdefault(assumed_pod.node, {})[uid] = assumed_pod
         self._record_change(assumed_pod.node)
-        if assumed_pod.is_seen:
-            self._by_node.setdefault(assumed_pod.node, {})[uid] = assumed_pod
-            return
-        self._unseen[uid] = assumed_pod
-        while len(self._unseen) > max(MIN_UNSEEN, known_pods):
-            self.forget(next(iter(self._unseen)))
-
-    def mark_seen(self, uid: str, requests: resources.FrozenAmounts) -> None:
-        """Count the requests of an assumed pod from now on, because the watch has shown it."""
-        if (assumed_pod := self._unseen.get(uid)) is not None:
-            self.assume(msgspec.structs.replace(assumed_pod, requests=requests, is_seen=True))
 
     def forget(self, uid: str) -> bool:
         """Remove a pod that was rolled back, or observed bound or deleted. Returns True if it was assumed."""
@@ -92,7 +75,6 @@ class AssumedPods:
             return False
         remove_entry(self._by_gang, assumed_pod.gang, uid)
         remove_entry(self._by_node, assumed_pod.node, uid)
-        self._unseen.pop(uid, None)
         self._record_change(assumed_pod.node)
         return True
 
@@ -102,11 +84,10 @@ class AssumedPods:
         Volcano commits all allocations of a gang in a session or none, and does not ask about a pod that it is binding.
         """
         old = self._entries.get(uid)
-        if old is None or old.state is not State.UNCONFIRMED:
-            return
-        for pod in (old, *self.list_of_gang(old.gang)):
-            if pod.state is State.UNCONFIRMED and pod.since == old.since:
-                self.forget(pod.uid)
+        if old is not None and old.state is State.UNCONFIRMED:
+            for pod in (old, *self.list_of_gang(old.gang)):
+                if pod.state is State.UNCONFIRMED and pod.since == old.since:
+                    self.forget(pod.uid)
 
     def record_changes(self, uids: Iterable[str]) -> None:
         """Record a change of the nodes on which these pods are assumed, because their claims were observed."""
@@ -122,19 +103,11 @@ class AssumedPods:
             if assumed_pod.state is State.PIPELINED:
                 self.forget(assumed_pod.uid)
             elif assumed_pod.state is State.ALLOCATED:
-                since = now if assumed_pod.is_seen else assumed_pod.since
-                self.assume(
-                    msgspec.structs.replace(assumed_pod, state=State.UNCONFIRMED, since=since), len(self._unseen)
-                )
+                self.assume(msgspec.structs.replace(assumed_pod, state=State.UNCONFIRMED, since=now))
 
     def expire(self, now: float, assume_seconds: float) -> tuple[AssumedPod, ...]:
-        """Drop and return the entries older than `assume_seconds`, and unseen ones older than UNSEEN_SECONDS."""
-        unseen_seconds = min(UNSEEN_SECONDS, assume_seconds)
-        expired = tuple(
-            assumed_pod
-            for assumed_pod in self._entries.values()
-            if now - assumed_pod.since > (assume_seconds if assumed_pod.is_seen else unseen_seconds)
-        )
+        """Drop and return the entries older than `assume_seconds`."""
+        expired = tuple(pod for pod in self._entries.values() if now - pod.since > assume_seconds)
         for assumed_pod in expired:
             self.forget(assumed_pod.uid)
         return expired
@@ -154,11 +127,6 @@ class AssumedPods:
     def count(self, state: State) -> int:
         """Return the number of assumed pods in a state."""
         return sum(1 for assumed_pod in self._entries.values() if assumed_pod.state is state)
-
-    @property
-    def unseen(self) -> int:
-        """Return the number of entries whose pod the watch has not shown."""
-        return len(self._unseen)
 
     def __iter__(self) -> Iterator[AssumedPod]:
         return iter(self._entries.values())
