@@ -307,7 +307,7 @@ def _assess_placed(
         why = (*(() if request.domains else (_DOMAINS_UNDEFINED,)), *placement.causes)
         return overview_types.Assessment(state=gang.state, bandwidth=bandwidth, why=why)
     without_gang = {pod.node: pod.node_class for pod in placed_pods if pod.node_class is not None}
-    overrides = index.exclude(() if request.is_filtered else index.unselected) | without_gang
+    overrides = index.exclude_unselected(request) | without_gang
     if index.kind.is_single_pod:
         plan = decisions.plan_single_pod(node_index.RequestView(request, index, overrides))
     else:
@@ -377,8 +377,7 @@ def _evaluate_without_gang(
     """Evaluate a node as if the gang's pods on it, and those that are being deleted, did not exist."""
     ending = [pod for pod in cluster.list_pods_on(node) if pod.is_ending]
     absent = {pod.uid for pod in (*members, *ending)}
-    facts = index.build_facts(node, absent=absent)
-    return index.get_class(facts._replace(eligible=True))
+    return index.find_class_without(node, absent, eligible=True)
 
 
 # --- waiting ------------------------------------------------------------------------------------------------

@@ -56,10 +56,10 @@ class PlacementEngine:
         """Score every candidate node. `memory` is that of the last decision."""
         gang = gang_status.build_status(request, self._cluster)
         index = self._get_index(request, request.requests, gang)
-        view = planning_view = node_index.build_view(request, index, gang, self._cluster)
+        view = planning_view = node_index.build_view(request, index, self._cluster)
         if gang.planning_request != request.requests:
             index = self._get_index(request, gang.planning_request, gang)
-            planning_view = node_index.build_view(request, index, gang, self._cluster)
+            planning_view = node_index.build_view(request, index, self._cluster)
         return decisions.decide(gang, view, planning_view, memory, self._cluster)
 
     # --- what is refused --------------------------------------------------------------------------------------

@@ -201,7 +201,7 @@ def test_a_job_of_one_pod_is_called_spread_only_if_it_would_be_placed_better_whe
     assert (assessed.state, assessed.bandwidth, assessed.best) == expected
     texts = [why.message for why in assessed.why]
     assert any("recreated now" in text for text in texts) == (assessed.state == "spread")
-    assert texts[-1:] == ([f"NICs shared with pods of other jobs on {on}"] if assessed.bandwidth < 1 else [])
+    assert texts[-1:] == ([f"NICs shared with other pods on {on}"] if assessed.bandwidth < 1 else [])
 
 
 def test_the_best_possible_bandwidth_of_a_job_of_one_pod_is_the_same_before_and_after_its_placement():
@@ -226,7 +226,7 @@ def test_a_broken_rail_and_shared_nics_are_both_reasons():
     nodes = [placing.mark_broken(placing.build_node("a-0", "a", rails_each=100), "rail1")]
     assessed = Cluster(nodes, [share("x", "a-0"), share("g", "a-0")]).gang()
     (why,) = assessed.why
-    assert why.message == "rail1 is broken, NICs shared with pods of other jobs on a-0"
+    assert why.message == "rail1 is broken, NICs shared with other pods on a-0"
 
 
 @pytest.mark.parametrize("placement", [{}, {"domains": [], "oversubscription": []}], ids=["domains", "no domains"])

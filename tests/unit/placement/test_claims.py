@@ -280,7 +280,7 @@ class World:
         self.templates.upsert(build_template("all", (0, 1, 2, 3)))
         request = build_request(self.state.cluster, other, ["n1"])
         index = self.engine.get_index(request)
-        free = [row.free for row in index.find_class("n1").facts.devices]
+        free = [row.free for row in index.find_classes(["n1"])[0].facts.devices]
         by_name = dict(zip(index.kind.demand.names, free, strict=True))
         return {name: OFFERED[name] - by_name[name] // 1000 for name in USED}
 

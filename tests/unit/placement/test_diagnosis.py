@@ -73,14 +73,13 @@ def test_numa_splits_are_named():
 
 
 @pytest.mark.parametrize(
-    ("group", "shared"),
-    [("gang", "pods of the gang share NICs"), ("other", "NICs shared with pods of other jobs")],
+    ("pods", "number", "shared"),
+    [((), 2, "pods of the gang share NICs"), ((build_pod("b", gpus=2, on="a-0"),), 1, "NICs shared with other pods")],
 )
-def test_the_pods_that_share_the_nics_of_a_node_are_named(group, shared):
+def test_a_node_on_which_pods_share_nics_is_degraded(pods, number, shared):
     nodes = [build_node("a-0", "a", rails_each=100)]
-    first = build_pod("first", group=group, gpus=2, on="a-0")
-    decision, _ = messages(nodes, 2, [first], rank=1, gpus=2)
-    assert texts(node_explainer.list_degradations(decision.view.get_class("a-0"))) == (shared,)
+    decision, _ = messages(nodes, 2, pods, gpus=2)
+    assert texts(node_explainer.list_degradations(decision.view.get_class("a-0"), number)) == (shared,)
 
 
 def test_reason_for_the_uplinks_of_a_small_leaf():

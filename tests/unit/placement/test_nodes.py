@@ -152,7 +152,7 @@ def test_slots_on_more_numa_nodes_than_necessary_are_split(pods, requests, size,
     state = build_cluster([build_node("n", "leaf", rails_each=2)], pods, {"train/g": size})
     request = build_request(build_pod_with("p", requests, group="g"), ["n"], build_policy(shapes=[TWO_SIDED]))
     index = engine.PlacementEngine(state).get_index(request)
-    node_class = index.find_class("n")
+    node_class = index.find_classes(["n"])[0]
     assert (len(node_class.slot_numa_factors), node_class.has_unsplit_slot) == expected
 
 
@@ -165,9 +165,9 @@ def test_an_index_is_current_after_the_resources_of_the_rails_have_changed_back(
     request = build_request(build_pod_with("p", {GPU: "8"}), ["n"])
     fabric = msgspec.structs.replace(request.fabric, rails=request.fabric.rails[:1])
     for pod_request in (request, msgspec.structs.replace(request, fabric=fabric)):
-        assert indexes.get_index(pod_request).find_class("n").slot_numa_factors
+        assert indexes.get_index(pod_request).find_classes(["n"])[0].slot_numa_factors
     state.upsert_pod(build_pod_with("other", {GPU: "8"}, on="n"))
-    assert not indexes.get_index(request).find_class("n").slot_numa_factors
+    assert not indexes.get_index(request).find_classes(["n"])[0].slot_numa_factors
 
 
 NODES = [f"n{number}" for number in range(500)]

@@ -85,10 +85,10 @@ def test_a_report_gives_the_available_devices_of_its_numa_nodes_and_of_no_other_
     zones_ = [{**other[0], "type": "Node"}, {**other[1], "type": "Socket"}, *tree["zones"][::-1]]
     with_socket = msgspec.convert({**tree, "zones": zones_}, node_views.NodeResourceTopology)
     names = {GPU, *RESOURCES}
-    assert numa.read_available_zones(exported, names) == zones({GPU: 1}, {GPU: 0, RESOURCES[2]: 1})
-    assert numa.read_available_zones(with_socket, names) == numa.read_available_zones(exported, names)
-    assert count_free(numa.read_allocatable_zones(exported, names)) == [4, 4]
-    assert numa.read_available_zones(exported, {"amd.com/gpu"}) == ()
+    assert numa.read_zones(exported, names, only_free=True) == zones({GPU: 1}, {GPU: 0, RESOURCES[2]: 1})
+    assert numa.read_zones(with_socket, names, only_free=True) == numa.read_zones(exported, names, only_free=True)
+    assert count_free(numa.read_zones(exported, names, only_free=False)) == [4, 4]
+    assert numa.read_zones(exported, {"amd.com/gpu"}, only_free=True) == ()
 
 
 def test_resources_missing_from_a_report_come_from_the_shape():
@@ -221,10 +221,10 @@ def list_free(cluster, shape=TWO_SIDED, others=(), resource=GPU, absent=()):
         cluster.assumed.assume(
             placing.build_assumed_pod(placing.build_pod(f"announced-{number}"), "n1", requests=requests)
         )
-    request = placing.build_request(placing.build_pod("asked"), ["n1"])
-    from_shape = numa.build_zones_from_shape(shape, RAIL, cluster.nodes["n1"].allocatable, [GPU]) if shape else ()
-    states = node_index.NodeStates(cluster, request.fabric, request.policy.document)
-    zones = states.compute_free_zones("n1", from_shape, absent)
+    policy = placing.build_policy(shapes=[shape] if shape else ())
+    request = placing.build_request(placing.build_pod("asked"), ["n1"], policy)
+    states = node_index.NodeStates(cluster, request.fabric, policy.document)
+    zones = states.read_state("n1", absent).zones
     return [zone.free.get(resource, -1000) // 1000 for zone in zones]
 
 

@@ -29,6 +29,12 @@ def grade(shares=(1 / 3,) * RAILS, alignments=(1.0,), shape=""):
         numa_assignments=(),
         slot_numa_factors=alignments,
         shares=(shares,) * (len(alignments) + 2),
+        rails=sum(1 << bit for bit, share in enumerate(shares) if share),
+        available_rails=node_evaluation.ALL_RAILS,
+        is_idle=True,
+        is_full=False,
+        has_unsplit_slot=True,
+        fill_priority=1,
     )
 
 

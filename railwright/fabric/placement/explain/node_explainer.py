@@ -63,7 +63,7 @@ def list_degradations(node_class: node_evaluation.NodeClass, number: int = 1) ->
     shares = iter(node_class.get_shares(number))
     rail_count = sum(len(pool.need.rails) for pool in node_class.pools)
     for pool in node_class.pools:
-        unshared = sum(pool.rate_rails()) / rail_count
+        unshared = sum(pool.rates) / rail_count
         share = sum(itertools.islice(shares, len(pool.need.rails)))
         if pool.devices.allocatable <= 0:
             degradations.append(reason.Reason(PlacementCode.RAIL_BROKEN, f"{pool.need.label} dead or absent"))
@@ -76,8 +76,11 @@ def list_degradations(node_class: node_evaluation.NodeClass, number: int = 1) ->
         if pool.is_sufficient and share < unshared - CLOSE:
             sharing.append(pool)
     if sharing:
-        others = any(pool.devices.used_by_others for pool in sharing)
-        message = "NICs shared with pods of other jobs" if others else "pods of the gang share NICs"
+        message = (
+            "NICs shared with other pods"
+            if any(pool.devices.used for pool in sharing)
+            else "pods of the gang share NICs"
+        )
         degradations.append(reason.Reason(PlacementCode.NICS_SHARED, message))
     return tuple(degradations)
 

@@ -28,12 +28,11 @@ class Devices(NamedTuple):
     allocatable: int
     capacity: int
     requested: int  # by one pod; 0 if it needs a rail without requesting it, which is then no limit
-    peers: int = 0  # used by peers of the requesting pod, which share its NICs, requested or not
 
     @property
-    def used_by_others(self) -> int:
-        """Return the amount that pods outside of the gang use."""
-        return max(0, self.allocatable - self.free - (self.peers if self.requested else 0))
+    def used(self) -> int:
+        """Return the amount that pods on the node use."""
+        return max(0, self.allocatable - self.free)
 
 
 class NodeFacts(NamedTuple):
@@ -70,22 +69,14 @@ class Pool(msgspec.Struct, frozen=True):
 
     need: intent.Need
     devices: Devices
-    broken: frozenset[str] = frozenset()  # its rails that are
+    broken: Sequence[str]  # its rails that are
+    is_healthy: bool  # all devices of the plugin are allocatable
+    rates: tuple[Bandwidth, ...]  # share of a free device of each of its rails: 1, less if degraded, 0 if broken
 
     @property
     def is_sufficient(self) -> bool:
         """True if the pool has enough free devices for one pod."""
         return self.devices.free >= self.need.amount
-
-    @property
-    def is_healthy(self) -> bool:
-        """True if all devices of the plugin are allocatable."""
-        return self.devices.allocatable >= self.devices.capacity
-
-    def rate_rails(self) -> tuple[float, ...]:
-        """Return the bandwidth share of a free device of each of its rails: 1, less if degraded, 0 if broken."""
-        healthy = 1.0 if self.is_healthy else bandwidth.DEGRADED
-        return tuple([0.0 if rail in self.broken else healthy for rail in self.need.rails])
 
 
 class NodeClass(msgspec.Struct, frozen=True, eq=False):
@@ -102,23 +93,17 @@ class NodeClass(msgspec.Struct, frozen=True, eq=False):
     # one item per slot, best first: 1 if GPUs and NICs share a NUMA node, else less
     slot_numa_factors: tuple[float, ...]
     # bandwidth of each needed rail, as a share of all needed rails, with 0, 1, ... further pods on the node
-    shares: tuple[tuple[float, ...], ...]
-    has_unsplit_slot: bool = True  # one of its slots uses no more NUMA nodes than necessary
+    shares: tuple[tuple[Bandwidth, ...], ...]
+    rails: int  # bit mask of the needed rails that have bandwidth left
+    available_rails: int  # bit mask of the rails that the node has, free or not; all bits if the pod needs no rail
+    is_idle: bool  # no accelerator or rail of the node is in use
+    is_full: bool  # too few resources are free for a pod
+    has_unsplit_slot: bool  # one of its slots uses no more NUMA nodes than necessary
+    fill_priority: int  # order in a leaf, lower first: partly used nodes, idle nodes, nodes that would split NUMA
     score: float = 0.0  # without locality, 0..100
     fill_order: tuple[float, ...] = ()  # sort key for a single-pod job, lower first; () for other jobs
 
-    @property
-    def rails(self) -> int:
-        """Return the bit mask of the needed rails that have bandwidth left."""
-        return sum(1 << bit for bit, share in enumerate(self.shares[1]) if share > 0)
-
-    @property
-    def available_rails(self) -> int:
-        """Return the bit mask of the rails that the node has, free or not; all bits if the pod needs no rail."""
-        there = [pool.devices.allocatable > 0 and rate > 0 for pool in self.pools for rate in pool.rate_rails()]
-        return sum(1 << bit for bit, is_there in enumerate(there) if is_there) if there else ALL_RAILS
-
-    def get_shares(self, pods: int) -> tuple[float, ...]:
+    def get_shares(self, pods: int) -> tuple[Bandwidth, ...]:
         """Return the shares with this number of further pods, or with as many as fit."""
         return self.shares[min(pods, len(self.shares) - 1)]
 
@@ -135,20 +120,9 @@ class NodeClass(msgspec.Struct, frozen=True, eq=False):
                 return slot
         return len(bandwidths)
 
-    @property
-    def is_idle(self) -> bool:
-        """True if no accelerator or rail of the node is in use."""
-        return all(devices.free >= devices.allocatable for devices in self.facts.devices)
 
-    @property
-    def fill_priority(self) -> int:
-        """Return the fill order in a leaf, lower first: partly used nodes, idle nodes, nodes that would split NUMA."""
-        return 2 * (not self.has_unsplit_slot) + self.is_idle
-
-    @property
-    def is_full(self) -> bool:
-        """True if too few resources are free for a pod."""
-        return not self.facts.fits_by_other_resources or any(row.free < row.requested for row in self.usage.values())
+Counts = dict[NodeClass, int]
+"""Number of nodes by class."""
 
 
 @functools.lru_cache(maxsize=4096)  # a plan asks some twenty times for those of a few classes
@@ -174,24 +148,34 @@ def evaluate(kind: scheduling_request.SchedulingRequest, facts: NodeFacts) -> No
     }
     by_device = [max(0, row.free // row.requested) for row in usage.values()]
     fitting = min(facts.fits_by_other_resources, *by_device, 1 if kind.is_single_pod else MAX_SLOTS_PER_NODE)
-    numa_assignments = (
-        numa.assign_all(facts.zones, kind.demand, fitting, kind.unrequested) if facts.zones and fitting else ()
-    )
+    assignments = numa.assign_all(facts.zones, kind.demand, fitting, kind.unrequested) if facts.zones else ()
     slots = fitting if facts.eligible and not facts.broken else 0
     factors, has_unsplit_slot = [1.0] * slots, slots > 0
-    if numa_assignments:
-        factors = [_compute_numa_factor(kind, assignment) for assignment in numa_assignments[:slots]]
-        has_unsplit_slot = _has_unsplit_slot(kind, facts, numa_assignments[:slots])
+    if assignments:
+        factors = [_compute_numa_factor(kind, assignment) for assignment in assignments[:slots]]
+        has_unsplit_slot = _has_unsplit_slot(kind, facts, assignments[:slots])
+    shares = tuple([_compute_shares(kind, pools, pods) for pods in range(max(1, slots) + 1)])
+    there = [pool.devices.allocatable > 0 and rate > 0 for pool in pools for rate in pool.rates]
+    is_idle = all(devices.free >= devices.allocatable for devices in facts.devices)
     return NodeClass(
         facts=facts,
         demand=kind.demand,
         pools=pools,
         usage=usage,
-        numa_assignments=numa_assignments,
+        numa_assignments=assignments,
         slot_numa_factors=tuple(sorted(factors, reverse=True)),
-        shares=tuple([_compute_shares(kind, pools, pods) for pods in range(max(1, slots) + 1)]),
+        shares=shares,
+        rails=_build_mask([share > 0 for share in shares[1]]),
+        available_rails=_build_mask(there) if there else ALL_RAILS,
+        is_idle=is_idle,
+        is_full=not facts.fits_by_other_resources or not all(by_device),
         has_unsplit_slot=has_unsplit_slot,
+        fill_priority=2 * (not has_unsplit_slot) + is_idle,
     )
+
+
+def _build_mask(bits: Sequence[bool]) -> int:
+    return sum(1 << bit for bit, is_set in enumerate(bits) if is_set)
 
 
 def _list_pools(kind: scheduling_request.SchedulingRequest, facts: NodeFacts) -> tuple[Pool, ...]:
@@ -200,23 +184,27 @@ def _list_pools(kind: scheduling_request.SchedulingRequest, facts: NodeFacts) ->
     if rails := kind.uncounted_rails:
         amount = len(rails) * resources.UNIT
         rows.append((intent.Need(rails, "", amount), Devices(amount, amount, amount, amount)))
-    broken = frozenset([row.rail for row in facts.broken])
-    return tuple([Pool(need, devices, broken) for need, devices in rows])
+    broken = {row.rail for row in facts.broken}
+    pools = []
+    for need, devices in rows:
+        is_healthy = devices.allocatable >= devices.capacity
+        rate = 1.0 if is_healthy else bandwidth.DEGRADED
+        rates = tuple([0.0 if rail in broken else rate for rail in need.rails])
+        pools.append(Pool(need, devices, [rail for rail in need.rails if rail in broken], is_healthy, rates))
+    return tuple(pools)
 
 
 def _has_unsplit_slot(
-    kind: scheduling_request.SchedulingRequest,
-    facts: NodeFacts,
-    numa_assignments: tuple[numa.NumaAssignment, ...],
+    kind: scheduling_request.SchedulingRequest, facts: NodeFacts, assignments: Sequence[numa.NumaAssignment]
 ) -> bool:
     """True if a slot uses no more NUMA nodes than on an empty node. For a single-pod job only its GPUs count."""
     demand = kind.demand
     if kind.is_single_pod:
         demand = scheduling_request.Demand(accelerators=demand.accelerators, pools=())
-        numa_assignments = numa.assign_all(facts.zones, demand, len(numa_assignments), kind.unrequested)
+        assignments = numa.assign_all(facts.zones, demand, len(assignments))
     ideal = numa.assign(facts.allocatable_zones, demand)
     min_zones = len(ideal.zones) if ideal else len(facts.zones)
-    return any(len(assignment.zones) <= min_zones for assignment in numa_assignments)
+    return any(len(assignment.zones) <= min_zones for assignment in assignments)
 
 
 def _compute_numa_factor(kind: scheduling_request.SchedulingRequest, assignment: numa.NumaAssignment) -> float:
@@ -229,36 +217,23 @@ def _compute_numa_factor(kind: scheduling_request.SchedulingRequest, assignment:
 
 def _compute_shares(
     kind: scheduling_request.SchedulingRequest, pools: tuple[Pool, ...], further_pods: int
-) -> tuple[float, ...]:
+) -> tuple[Bandwidth, ...]:
     """Return the bandwidth of each needed rail as a share of all needed rails, for each of `further_pods` further pods.
 
     0 stands for the peers that the node runs: their NUMA nodes are unknown, so their rails count as aligned. Pods
     share NICs with each other, with peers and with other jobs. Degraded rails count less.
     """
     rail_count = sum(len(pool.need.rails) for pool in pools)
-    shares: list[float] = []
+    shares: list[Bandwidth] = []
     for pool in pools:
         # A NIC shared by g pods gives each 1/g (measured pair: 0.62 of two NICs, llm-d blog 2026-08-20). That includes
         # pods of one gang: NCCL treats pods with different host names as different hosts, with traffic over the NIC.
-        pods = _count_pods_per_nic(pool, kind, further_pods) if pool.need.resource else 1
-        free_share = min(1.0, max(0, pool.devices.free) / pool.need.amount) if further_pods else 1.0
+        pods, amount = 1, pool.need.amount
+        if pool.need.resource:
+            # a pod with several devices of one NIC does not share the NIC with itself
+            unit = max(amount, kind.count_devices_of_nics(pool.need))
+            pods = max(1, -(-(pool.devices.used + further_pods * amount) // unit))
+        free_share = min(1.0, max(0, pool.devices.free) / amount) if further_pods else 1.0
         rail_share = 1 / pods * free_share / rail_count
-        shares.extend([rail_share * rate for rate in pool.rate_rails()])
+        shares.extend([rail_share * rate for rate in pool.rates])
     return tuple(shares)
-
-
-def _count_pods_per_nic(pool: Pool, kind: scheduling_request.SchedulingRequest, further_pods: int) -> int:
-    """Return the pods per NIC of a pool with `further_pods` further pods, evenly distributed over the NICs."""
-    one_pod_per_nic = kind.count_devices_of_nics(pool.need)
-    amount = pool.need.amount
-    gang = pool.devices.peers + further_pods * amount
-    if amount > one_pod_per_nic:  # several devices of one NIC: a pod does not share a NIC with itself
-        gang = gang * one_pod_per_nic // amount
-    return max(1, -(-(pool.devices.used_by_others + gang) // one_pod_per_nic))
-
-
-# --- classes --------------------------------------------------------------------------------------------------
-
-
-Counts = dict[NodeClass, int]
-"""Number of nodes by class."""

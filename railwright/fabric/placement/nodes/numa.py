@@ -5,13 +5,15 @@ docs/interface.md 7.4. All amounts are milli-units. CPUs and memory are not mode
 """
 
 import functools
+import itertools
 import operator
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import node_views, resources, views
+from railwright.fabric import node_views, resources
 from railwright.fabric.placement import scheduling_request
 from railwright.fabric.policy import model
 
@@ -21,6 +23,11 @@ class Zone(msgspec.Struct, frozen=True):
 
     node: int
     free: resources.FrozenAmounts
+
+    def subtract(self, used: resources.Amounts) -> "Zone":
+        """Return the NUMA node without the used devices; amounts never drop below 0."""
+        left = {name: max(0, amount - used.get(name, 0)) for name, amount in self.free.items()}
+        return Zone(self.node, resources.FrozenAmounts(left))
 
 
 Zones = tuple[Zone, ...]
@@ -54,27 +61,40 @@ def build_zones_from_shape(
     The allocatable amount of a resource is divided in proportion to the GPUs, or to the rails that use the resource, of
     each NUMA node. A dead rail (allocatable 0 or absent) is listed with 0; a rail that the shape lacks is not listed.
     """
-    numa = shape.numa
-    weights = {name: [len(zone.gpus) for zone in numa] for name in accelerators if name in allocatable}
+    weights = {name: [len(zone.gpus) for zone in shape.numa] for name in accelerators if name in allocatable}
     for resource in dict.fromkeys(rail.resource for rail in rails if rail.resource):
-        rails_on_resource = {rail.name for rail in rails if rail.resource == resource}
-        weights[resource] = [len(rails_on_resource.intersection(zone.rails)) for zone in numa]
-    free: list[dict[str, int]] = [{} for _ in numa]
-    for resource, by in weights.items():
-        for here, share, weight in zip(free, _divide(allocatable.get(resource, 0), by), by, strict=True):
-            if weight:
-                here[resource] = share
-    return build_zones(enumerate(free))
+        names = {rail.name for rail in rails if rail.resource == resource}
+        weights[resource] = [len(names.intersection(zone.rails)) for zone in shape.numa]
+    shares = {resource: _divide(allocatable.get(resource, 0), by) for resource, by in weights.items()}
+    return _build_zones(
+        (number, {resource: shares[resource][number] for resource, by in weights.items() if by[number]})
+        for number in range(len(shape.numa))
+    )
 
 
-def read_available_zones(report: node_views.NodeResourceTopology, names: Collection[str]) -> Zones:
-    """Return the reported available amounts of these resources, by zones of type Node."""
-    return _read_zones(report, names, lambda item: item.available if item.available is not None else item.allocatable)
+def _divide(amount: int, weights: Sequence[int]) -> Sequence[int]:
+    """Divide whole devices by weight, rounded so that the shares add up."""
+    devices, total = amount // resources.UNIT, sum(weights) or 1
+    bounds = [(2 * devices * part + total) // (2 * total) for part in itertools.accumulate(weights, initial=0)]
+    return [(end - begin) * resources.UNIT for begin, end in itertools.pairwise(bounds)]
 
 
-def read_allocatable_zones(report: node_views.NodeResourceTopology, names: Collection[str]) -> Zones:
-    """Return the reported allocatable amounts, as if no pod used them."""
-    return _read_zones(report, names, lambda item: item.allocatable)
+_NAME = re.compile(r"node-(\d{1,4})", re.ASCII)  # as NFD and the resource-topology-exporter name a NUMA node
+
+
+def read_zones(report: node_views.NodeResourceTopology, names: Collection[str], *, only_free: bool) -> Zones:
+    """Return the reported amounts of these resources: the free ones, or all that are allocatable."""
+    zones: dict[int, dict[str, int]] = {}
+    for zone in report.zones:
+        match = _NAME.fullmatch(zone.name) if zone.type == "Node" else None  # others are sockets or dies
+        if match is not None and (node := int(match[1])) not in zones:
+            written = {
+                item.name: item.available if only_free and item.available is not None else item.allocatable
+                for item in zone.resources
+                if item.name in names
+            }
+            zones[node] = {name: max(0, milli) for name, milli in resources.parse_amounts(written).items()}
+    return _build_zones(zones.items())
 
 
 def fill_missing_from(zones: Zones, other_zones: Zones) -> Zones:
@@ -84,42 +104,13 @@ def fill_missing_from(zones: Zones, other_zones: Zones) -> Zones:
     for zone in other_zones:
         missing = {name: amount for name, amount in zone.free.items() if name not in names}
         free.setdefault(zone.node, {}).update(missing)
-    return build_zones(free.items())
+    return _build_zones(free.items())
 
 
-def _read_zones(
-    report: node_views.NodeResourceTopology,
-    names: Collection[str],
-    amount: Callable[[node_views.ZoneResource], views.RawQuantity],
-) -> Zones:
-    zones: dict[int, dict[str, int]] = {}
-    for zone in report.zones:
-        match = _NAME.fullmatch(zone.name) if zone.type == "Node" else None  # others are sockets or dies
-        if match is not None and (node := int(match[1])) not in zones:
-            written = {item.name: amount(item) for item in zone.resources if item.name in names}
-            zones[node] = {name: max(0, milli) for name, milli in resources.parse_amounts(written).items()}
-    return build_zones(zones.items())
-
-
-_NAME = re.compile(r"node-(\d{1,4})", re.ASCII)  # as NFD and the resource-topology-exporter name a NUMA node
-
-
-def build_zones(zones: Iterable[tuple[int, Mapping[str, int]]]) -> Zones:
+def _build_zones(zones: Iterable[tuple[int, Mapping[str, int]]]) -> Zones:
     """Return zones of (number, amounts); () if none has a resource."""
     built = tuple(Zone(node, resources.freeze(free)) for node, free in sorted(zones, key=operator.itemgetter(0)))
     return built if any(zone.free for zone in built) else ()
-
-
-def _divide(amount: int, weights: Sequence[int]) -> Sequence[int]:
-    """Divide whole devices by weight; the remainder goes to the largest fractions, on ties to the lowest index."""
-    total, devices = sum(weights), amount // resources.UNIT
-    if not total:
-        return [0] * len(weights)
-    shares = [devices * weight // total for weight in weights]
-    by_remainder = sorted(range(len(weights)), key=lambda at: (-(devices * weights[at] % total), at))
-    for at in by_remainder[: devices - sum(shares)]:
-        shares[at] += 1
-    return [share * resources.UNIT for share in shares]
 
 
 # --- what is taken ----------------------------------------------------------------------------------------
@@ -136,52 +127,36 @@ def subtract_usage(zones: Zones, requests: Iterable[resources.Amounts]) -> Zones
         tuple(sorted((name, amount) for name, amount in pod.items() if name in names and amount > 0))
         for pod in requests
     )
-    return _subtract_usage(zones, tuple(sorted(pod for pod in pods if pod)))
+    return _subtract_usage(zones, tuple(sorted(filter(None, pods))))
 
 
 @functools.lru_cache(maxsize=4096)  # many nodes have the same shape and the same pods
 def _subtract_usage(zones: Zones, pods: tuple[scheduling_request.ResourceCounts, ...]) -> Zones:
-    homes: dict[str, int] = {}
-    for zone in zones:
-        for name in zone.free:
-            homes[name] = homes.get(name, 0) + 1
+    homes = Counter(name for zone in zones for name in zone.free)
 
     def order(pod: scheduling_request.ResourceCounts) -> tuple[bool, int]:
         return all(homes[name] > 1 for name, _ in pod), -sum(amount for _, amount in pod)
 
     # Pods with a choice of NUMA nodes come last, so that they do not take the only place of another.
     for pod in sorted(pods, key=order):
-        zones = subtract_zones(zones, _find_usage(zones, pod))
+        # what other pods are charged for is gone; the resource with most devices counts as the accelerator
+        left = [(name, min(amount, sum(zone.free.get(name, 0) for zone in zones))) for name, amount in pod]
+        left.sort(key=lambda usage: -usage[1])
+        if assignment := assign(zones, scheduling_request.Demand(tuple(left[:1]), tuple(left[1:])), by_number=True):
+            zones = subtract_zones(zones, assignment.taken)
     return zones
 
 
-def _find_usage(zones: Zones, pod: scheduling_request.ResourceCounts) -> Zones:
-    """Return the devices of each zone to charge to a pod, limited to those that are not charged to other pods."""
-    there = [(name, min(amount, sum(zone.free.get(name, 0) for zone in zones))) for name, amount in pod]
-    there.sort(key=lambda usage: -usage[1])  # the resource with most devices counts as the accelerator: none is marked
-    assignment = assign(zones, scheduling_request.Demand(tuple(there[:1]), tuple(there[1:])), by_number=True)
-    return assignment.taken if assignment else ()
-
-
-def subtract_zones(zones: Zones, taken: Zones) -> Zones:
-    """Subtract `taken` from the zones; amounts never drop below 0."""
-    by = {zone.node: zone.free for zone in taken}
-    return tuple(
-        [
-            Zone(
-                zone.node,
-                resources.FrozenAmounts(
-                    {name: max(0, amount - gone.get(name, 0)) for name, amount in zone.free.items()}
-                ),
-            )
-            if (gone := by.get(zone.node))
-            else zone
-            for zone in zones
-        ]
-    )
+def subtract_zones(zones: Zones, taken: Zones, kept: Collection[str] = ()) -> Zones:
+    """Subtract `taken` from the zones, but not the resources `kept`."""
+    gone = {zone.node: {name: amount for name, amount in zone.free.items() if name not in kept} for zone in taken}
+    return tuple([zone.subtract(used) if (used := gone.get(zone.node)) else zone for zone in zones])
 
 
 # --- where a pod goes -------------------------------------------------------------------------------------
+
+_Devices = Sequence[Mapping[str, int]]
+"""For each NUMA node: resource -> number of devices."""
 
 
 @functools.lru_cache(maxsize=4096)  # a cluster has few different numbers of free devices
@@ -195,84 +170,66 @@ def assign(zones: Zones, demand: scheduling_request.Demand, *, by_number: bool =
     """
     listed = {name for zone in zones for name in zone.free}
     gpus, rails = (
-        {name: amount for name, amount in side if amount > 0 and name in listed}
+        {name: -(-amount // resources.UNIT) for name, amount in side if amount > 0 and name in listed}
         for side in (demand.accelerators, demand.pools)
     )
-    demanded, unlisted = gpus | rails, _count_devices(demand.pools) - _count_devices(rails.items())
-    # most zones of a Grace-Blackwell node have only memory
-    order = [zone for zone in zones if any(zone.free.get(name, 0) > 0 for name in demanded)]
-    if not by_number:
-        order.sort(key=lambda zone: [sum([zone.free.get(name, 0) for name in side]) for side in (gpus, rails)])
-    for zone in order:
-        if all(zone.free.get(name, 0) >= amount for name, amount in demanded.items()):
-            taken = Zone(zone.node, resources.FrozenAmounts(demanded))
-            return NumaAssignment(_count_devices(demand.pools), (taken,))
-    if any(sum([zone.free.get(name, 0) for zone in order]) < amount for name, amount in demanded.items()):
+    needed = gpus | rails
+
+    def order(row: tuple[int, Mapping[str, int]]) -> list[int]:
+        usable = [sum([min(most, row[1][name]) for name, most in side.items()]) for side in (rails, gpus)]
+        if by_number:
+            return [sum(usable) < sum(needed.values())]
+        return [*map(operator.neg, usable), *(sum([row[1][name] for name in side]) for side in (gpus, rails))]
+
+    rows = [(zone.node, {name: zone.free.get(name, 0) // resources.UNIT for name in needed}) for zone in zones]
+    rows = [row for row in rows if any(row[1].values())]  # most zones of a Grace-Blackwell node have only memory
+    rows.sort(key=order)
+    free = [here for _, here in rows]
+    if any(sum([here[name] for here in free]) < devices for name, devices in needed.items()):
         return None
-    if not by_number:
-        order.sort(
-            key=lambda zone: [
-                sum([min(amount, zone.free.get(name, 0)) for name, amount in side.items()]) for side in (rails, gpus)
-            ],
-            reverse=True,
-        )
-    local, split = _split(_build_rows(order, gpus), _build_rows(order, rails))
-    by_zone = ({name: row[at] * resources.UNIT for name, row in split.items() if row[at]} for at in range(len(order)))
-    zones_taken = build_zones((zone.node, here) for zone, here in zip(order, by_zone, strict=True) if here)
+    local, taken = _split(gpus, rails, free)
+    unlisted = demand.rail_devices - sum(rails.values())
+    amounts = ({name: devices * resources.UNIT for name, devices in here.items()} for here in taken)
+    zones_taken = _build_zones((node, here) for (node, _), here in zip(rows, amounts, strict=True) if here)
     return NumaAssignment(local + unlisted, zones_taken)
 
 
-_Rows = Mapping[str, tuple[int, Sequence[int]]]
-"""Resource -> (devices that a pod needs, devices that each NUMA node has free)."""
-
-
-def _build_rows(order: Sequence[Zone], demand: Mapping[str, int]) -> _Rows:
-    return {
-        name: (-(-amount // resources.UNIT), [zone.free.get(name, 0) // resources.UNIT for zone in order])
-        for name, amount in demand.items()
-    }
-
-
-def _split(gpus: _Rows, rails: _Rows) -> tuple[int, Mapping[str, Sequence[int]]]:
-    """Return (number of local rail devices, devices of each NUMA node by resource).
+def _split(gpus: Mapping[str, int], rails: Mapping[str, int], free: _Devices) -> tuple[int, _Devices]:
+    """Return (number of local rail devices, devices taken of each NUMA node).
 
     r of R rails on a NUMA node are local if it has more than (r - 1) / R of the pod's accelerators.
     """
-    all_gpus, all_rails = (sum(devices for devices, _ in side.values()) for side in (gpus, rails))
+    all_gpus, all_rails = sum(gpus.values()), sum(rails.values())
     if not gpus or not rails:
-        return all_rails, _fill(gpus) | _fill(rails)
-    most_local = [-(-all_rails * here // all_gpus) for here in _add_up([free for _, free in gpus.values()])]
-    rails_taken = _fill(rails, most_local)
-    rails_here = _add_up(rails_taken.values())
-    least = [(count - 1) * all_gpus // all_rails + 1 for count in rails_here]
-    share = [count * all_gpus // all_rails for count in rails_here]
-    gpus_taken = _fill(gpus, least, share)
-    gpus_here = zip(rails_here, _add_up(gpus_taken.values()), strict=True)
-    return sum(min(count, -(-all_rails * here // all_gpus)) for count, here in gpus_here), gpus_taken | rails_taken
+        return all_rails, _fill({**gpus, **rails}, free)
+    gpus_free = [sum([here[name] for name in gpus]) for here in free]
+    rails_taken = _fill(rails, free, [-(-all_rails * gpu // all_gpus) for gpu in gpus_free])
+    rails_here = [sum(here.values()) for here in rails_taken]
+    least = [(rail - 1) * all_gpus // all_rails + 1 for rail in rails_here]
+    gpus_taken = _fill(gpus, free, least, [rail * all_gpus // all_rails for rail in rails_here])
+    local = [
+        min(rail, -(-all_rails * sum(here.values()) // all_gpus))
+        for rail, here in zip(rails_here, gpus_taken, strict=True)
+    ]
+    return sum(local), [{**ours, **theirs} for ours, theirs in zip(gpus_taken, rails_taken, strict=True)]
 
 
-def _fill(rows: _Rows, *bounds: Sequence[int]) -> dict[str, Sequence[int]]:
-    """Take resources from the NUMA nodes in order, those that only one has first.
+def _fill(needed: Mapping[str, int], free: _Devices, *bounds: Sequence[int]) -> _Devices:
+    """Take devices from the NUMA nodes in order, those that only one has first.
 
     All NUMA nodes are first filled up to the first of `bounds`, then up to the next, then with what they have.
     """
-    everything = _add_up([free for _, free in rows.values()])
-    filled, taken = [0] * len(everything), dict[str, Sequence[int]]()
-    for name in sorted(rows, key=lambda name: max(rows[name][1]) < sum(rows[name][1])):
-        left, free = rows[name]
-        counts = [0] * len(free)
+    taken: list[dict[str, int]] = [{} for _ in free]
+    everything = [sum(here.values()) for here in free]
+    for name in sorted(needed, key=lambda name: sum([here[name] > 0 for here in free]) > 1):
+        left = needed[name]
         for upper in (*bounds, everything):
-            for zone, bound in enumerate(upper):
-                more = max(0, min(left, bound - filled[zone], free[zone] - counts[zone]))
-                counts[zone] += more
-                filled[zone] += more
-                left -= more
-        taken[name] = counts
+            for here, bound, ours in zip(free, upper, taken, strict=True):
+                more = min(left, bound - sum(ours.values()), here[name] - ours.get(name, 0))
+                if more > 0:
+                    ours[name] = ours.get(name, 0) + more
+                    left -= more
     return taken
-
-
-def _add_up(rows: Iterable[Sequence[int]]) -> Sequence[int]:
-    return [sum(column) for column in zip(*rows, strict=True)]
 
 
 def assign_all(
@@ -285,15 +242,5 @@ def assign_all(
     assignments: list[NumaAssignment] = []
     while len(assignments) < limit and (assignment := assign(zones, demand)):
         assignments.append(assignment)
-        taken = assignment.taken
-        if unrequested:
-            taken = build_zones(
-                (zone.node, {name: amount for name, amount in zone.free.items() if name not in unrequested})
-                for zone in taken
-            )
-        zones = subtract_zones(zones, taken)
+        zones = subtract_zones(zones, assignment.taken, kept=unrequested)
     return tuple(assignments)
-
-
-def _count_devices(demand: Iterable[tuple[str, int]]) -> int:
-    return sum(-(-amount // resources.UNIT) for _, amount in demand)

@@ -47,7 +47,7 @@ def _count_rails(node_class: node_evaluation.NodeClass) -> int:
 
 
 def _rate_rails(node_class: node_evaluation.NodeClass) -> list[float]:
-    return [rate for pool in node_class.pools if pool.is_sufficient for rate in pool.rate_rails()]
+    return [rate for pool in node_class.pools if pool.is_sufficient for rate in pool.rates]
 
 
 def _score_numa(node_class: node_evaluation.NodeClass) -> float:
