@@ -7,7 +7,6 @@ names that only plugins, frameworks or other programs read. Rules about values i
 import difflib
 import functools
 import re
-from collections import Counter
 from collections.abc import Mapping
 from importlib import resources
 from typing import Literal
@@ -19,8 +18,7 @@ INTEGER_PARSERS = frozenset({"strtoll-base0", "strtol-base0"})
 OVERFLOW = 1 << 63  # NCCL reads signed 64-bit numbers (src/misc/param.cc) and keeps the default for larger ones
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,20})", re.ASCII)
 MAX_NAME_LENGTH = 80  # characters; no variable has a longer name, so none is similar
-_MIN_SIMILARITY = 0.75  # ratio of difflib; suggestions below it are guesses
-_MAX_CANDIDATES = 3  # names that are compared letter by letter
+_MIN_SIMILARITY = 0.65  # ratio of difflib; suggestions below it are guesses
 
 
 class Enumeration(msgspec.Struct, frozen=True, tag_field="kind", tag="enum"):
@@ -152,17 +150,17 @@ def parse_version(text: str | None) -> tuple[int, ...] | None:
 
 def list_variables() -> tuple[Variable, ...]:
     """Return all variables of the catalogue, sorted by name."""
-    return _read_catalogue().rows
+    return tuple(_read_catalogue().values())
 
 
 def find(name: str) -> Variable | None:
     """Return the row of a variable, or None if the catalogue does not have it."""
-    return _read_catalogue().by_name.get(name)
+    return _read_catalogue().get(name)
 
 
 def get(name: str) -> Variable:
     """Return the row of a variable. Raises KeyError if the catalogue does not have it."""
-    return _read_catalogue().by_name[name]
+    return _read_catalogue()[name]
 
 
 def suggest_name(name: str) -> str | None:
@@ -172,36 +170,12 @@ def suggest_name(name: str) -> str | None:
 
 @functools.lru_cache(maxsize=1024)
 def _find_similar(name: str) -> str | None:
-    catalogue = _read_catalogue()
-    shared_pairs: Counter[str] = Counter()
-    for pair in _split_pairs(name):
-        shared_pairs.update(catalogue.by_pair.get(pair, ()))
-    candidates = sorted(
-        shared_pairs, key=lambda candidate: (-shared_pairs[candidate] / (len(candidate) + len(name)), candidate)
-    )[:_MAX_CANDIDATES]
-    rated = [(difflib.SequenceMatcher(None, name, candidate).ratio(), candidate) for candidate in candidates]
-    best = max(rated, default=(0.0, ""))
-    return best[1] if best[0] >= _MIN_SIMILARITY else None
-
-
-class _Catalogue(msgspec.Struct, frozen=True):
-    rows: tuple[Variable, ...]
-    by_name: Mapping[str, Variable]
-    by_pair: Mapping[str, tuple[str, ...]]  # two adjacent letters -> active names that contain them
+    active = [row.name.removeprefix(PREFIX) for row in list_variables() if row.status == "active"]
+    nearest = difflib.get_close_matches(name.removeprefix(PREFIX), active, n=1, cutoff=_MIN_SIMILARITY)
+    return f"{PREFIX}{nearest[0]}" if nearest else None
 
 
 @functools.cache
-def _read_catalogue() -> _Catalogue:
+def _read_catalogue() -> Mapping[str, Variable]:
     data = resources.files("railwright.fabric.nccl").joinpath("variables.json").read_bytes()
-    rows = msgspec.json.decode(data, type=tuple[Variable, ...])
-    by_pair: dict[str, list[str]] = {}
-    for row in rows:
-        if row.status == "active":
-            for pair in _split_pairs(row.name):
-                by_pair.setdefault(pair, []).append(row.name)
-    return _Catalogue(rows, {row.name: row for row in rows}, {pair: tuple(names) for pair, names in by_pair.items()})
-
-
-def _split_pairs(name: str) -> frozenset[str]:
-    text = name.removeprefix(PREFIX)
-    return frozenset(text[start : start + 2] for start in range(len(text) - 1))
+    return {row.name: row for row in msgspec.json.decode(data, type=tuple[Variable, ...])}
