@@ -291,7 +291,7 @@ def _list_devices(policy: policies.Policy | None, cluster_facts: facts.ClusterFa
     if policy is None:
         return frozenset()
     network_resources = {resource for resource in (cluster_facts.networks or {}).values() if resource}
-    rail_resources = policy.compile_once(compiled.compile_policy).resources
+    rail_resources = policy.compile_once(compiled.list_resources)
     return (rail_resources | network_resources) - set(policy.document.accelerators)
 
 

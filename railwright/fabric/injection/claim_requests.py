@@ -20,7 +20,8 @@ from railwright.fabric.reasons.codes import AdmissionCode
 
 def plan_claims(pod: views.Pod, ctx: context.InjectionContext) -> claim_templates.ClaimPlan | None:
     """Return the plan for a pod, None if it gets no rails by claims. `ctx` was built before any change of the pod."""
-    claimed = ctx.policy.compile_once(compiled.compile_policy).fabrics[ctx.fabric_name].claims
+    fabrics = ctx.policy.compile_once(compiled.list_claimed_fabrics)
+    claimed = next((fabric for fabric in fabrics if fabric.name == ctx.fabric_name), None)
     if claimed is None or not ctx.rails:
         return None
     certain = len(ctx.rails) == len(claimed.rails) or not context.is_number_only(pod, ctx.fabric)

@@ -128,8 +128,8 @@ def find_role(pod: views.Pod, *, is_accelerated: bool, is_for_cpus: bool = False
 def compile_selections(document: policies.PolicyDocument) -> Mapping[str, RailSelection]:
     """Return the selection of all rails of each fabric, as far as the policy names their resources."""
     return {
-        name: _build_selection(fabric.rails.values(), fabric.fabric)
-        for name, fabric in compiled.compile_policy(document).fabrics.items()
+        name: _build_selection(compiled.resolve_rails(name, document), fabric)
+        for name, fabric in document.fabrics.items()
     }
 
 

@@ -1,6 +1,6 @@
-"""Compiles a policy document: resolves its rails and lists its resources, once for each version of the policy.
+"""Compiles a policy document: resolves its rails, and lists its resources and claims.
 
-Call `policy.compile_once(compiled.compile_policy)`.
+`policy.compile_once` keeps what a function returns for a version of the policy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,51 +33,24 @@ class ResolvedRail(msgspec.Struct, frozen=True):
         return ResolvedRail(self.rail, resource_by_network.get(self.network), self.network)
 
 
-class CompiledFabric(msgspec.Struct, frozen=True):
-    """A fabric with its resolved rails and compiled claims."""
-
-    fabric: model.Fabric
-    claims: claim_templates.ClaimedFabric | None
-    rails: Mapping[str, ResolvedRail]  # by name, in the fabric's order
-
-
-class CompiledPolicy(msgspec.Struct, frozen=True):
-    """A policy document with its compiled fabrics."""
-
-    document: model.PolicyDocument
-    fabrics: Mapping[str, CompiledFabric]
-    resources: frozenset[str]  # that the policy names for all fabrics; pods may request them
+def list_resources(document: model.PolicyDocument) -> frozenset[str]:
+    """Return the resources that the policy names for all fabrics, which pods may request."""
+    fabrics = document.fabrics.values()
+    resources = [name for fabric in fabrics for name in (*[rail.resource for rail in fabric.rails], *fabric.resources)]
+    return frozenset(filter(None, resources))
 
 
-def compile_policy(document: model.PolicyDocument) -> CompiledPolicy:
-    """Return a valid document with its compiled fabrics."""
-    fabrics = {name: _compile_fabric(name, document) for name in document.fabrics}
-    return CompiledPolicy(
-        document=document,
-        fabrics=fabrics,
-        resources=frozenset(
-            name
-            for fabric in document.fabrics.values()
-            for name in (*[rail.resource for rail in fabric.rails], *fabric.resources)
-            if name
-        ),
-    )
+def resolve_rails(name: str, document: model.PolicyDocument) -> tuple[ResolvedRail, ...]:
+    """Return the rails of a fabric of a valid document, in its order."""
+    claims = compile_claims(name, document)
+    rails = document.fabrics[name].rails
+    return tuple([resolve_rail(rail, claims.rails[rail.name] if claims else None) for rail in rails])
 
 
 def resolve_rail(rail: model.Rail, claim: claim_templates.ClaimedRail | None = None) -> ResolvedRail:
     """Return the rail with the resource that the policy names or that stands for its claims, and with its network."""
     resource = rail.resource if claim is None else claim.resource
     return ResolvedRail(rail, resource, rail.network_key, claim)
-
-
-def _compile_fabric(name: str, document: model.PolicyDocument) -> CompiledFabric:
-    fabric = document.fabrics[name]
-    claims = compile_claims(name, document)
-    return CompiledFabric(
-        fabric=fabric,
-        claims=claims,
-        rails={rail.name: resolve_rail(rail, claims.rails[rail.name] if claims else None) for rail in fabric.rails},
-    )
 
 
 # --- rails that come as claims ------------------------------------------------------------------------------

@@ -24,9 +24,9 @@ GPUS = "acceleratorClass: gpu.nvidia.com"
 def compile_fabric(claims: str, rails: str, more: str = "") -> claim_templates.ClaimedFabric:
     policy = policies.read(f"{HEAD}    claims: {{{claims}}}\n    rails: [{rails}]\n{more}")
     assert isinstance(policy, model.Policy), policy
-    fabric = policy.compile_once(compiled.compile_policy).fabrics["roce"]
-    assert fabric.claims is not None
-    return fabric.claims
+    claims = compiled.compile_claims("roce", policy.document)
+    assert claims is not None
+    return claims
 
 
 def list_nics():
@@ -95,11 +95,11 @@ def test_the_attribute_that_pairs_gpu_and_nic(claims, attribute):
 def test_rails_of_claims_count_under_a_resource_of_their_own():
     policy = policies.read(f"{HEAD}    claims: {{deviceClass: dranet}}\n    rails: [{{name: rail0, device: mlx5_0}}]\n")
     assert isinstance(policy, model.Policy)
-    fabric = policy.compile_once(compiled.compile_policy).fabrics["roce"]
+    (rail,) = compiled.resolve_rails("roce", policy.document)
     filled = intent.fill_resources("roce", policy.document.fabrics["roce"], {})
-    assert fabric.rails["rail0"].resource == "claims.railwright.io/roce.rail0"
+    assert rail.resource == "claims.railwright.io/roce.rail0"
     assert [rail.resource for rail in filled.rails] == ["claims.railwright.io/roce.rail0"]
-    assert policy.compile_once(compiled.compile_policy).resources == frozenset()  # pods do not request it
+    assert compiled.list_resources(policy.document) == frozenset()  # pods do not request it
 
 
 SHIPPED = {  # of each published node: a policy of claims that is shipped for it
@@ -108,22 +108,16 @@ SHIPPED = {  # of each published node: a policy of claims that is shipped for it
 }
 
 
-def compile_shipped(site: str) -> compiled.CompiledFabric:
-    """Return the last fabric of a shipped policy."""
-    policy = policies.read(SHIPPED[site])
-    assert isinstance(policy, model.Policy), policy
-    return list(policy.compile_once(compiled.compile_policy).fabrics.values())[-1]
-
-
 @pytest.mark.parametrize("site", SHIPPED)
 def test_each_rail_of_the_shipped_policies_is_the_devices_of_one_group_of_the_published_node(site):
-    fabric = compile_shipped(site)
-    assert fabric.claims is not None
+    policy = policies.read(SHIPPED[site])
+    assert isinstance(policy, model.Policy), policy
+    claims = compiled.list_claimed_fabrics(policy.document)[-1]
     shape = shapes.load(site)
     offered = list_offered(shape.build_slices("n"))
-    assert fabric.claims.device_class in shape.classes
-    for rail in fabric.claims.rails.values():
-        in_class = shape.classes[fabric.claims.device_class]
+    assert claims.device_class in shape.classes
+    for rail in claims.rails.values():
+        in_class = shape.classes[claims.device_class]
         nics = find_matching((in_class, rail.expression), offered)
-        assert len(nics) == fabric.fabric.devices_per_rail, rail.name
+        assert len(nics) == claims.devices_per_rail, rail.name
         assert len({shape.groups[name] for name in nics}) == 1
