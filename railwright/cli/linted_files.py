@@ -75,7 +75,6 @@ class Object(msgspec.Struct, frozen=True):
     templates: tuple[workloads.Template, ...] = ()  # of pods, also of kinds that railwright does not know
     pods: tuple[_CreatedPod, ...] = ()  # that its controller creates
     warnings: tuple[tuple[Path, reason.Reason], ...] = ()  # about keys of railwright, with their places
-    note: str = ""  # where the label goes if another controller makes its pods
     claim: claim_rules.ClaimContext | None = None
     devices: Path = ()  # path of `devices` of the claim
 
@@ -91,12 +90,6 @@ class Manifest(msgspec.Struct, frozen=True):
     file: str
     document: documents.Document
     objects: tuple[Object, ...]
-
-    def list_notes(self) -> Iterator[str]:
-        """Yield where the label belongs, for each object from which another controller creates pods."""
-        for item in self.objects:
-            if item.note:
-                yield f"{self.file}: {item.title}: {item.note}"
 
 
 def read_file(path: str, text: str, namespace: str = pod_templates.DEFAULT_NAMESPACE) -> list[Manifest]:
@@ -145,8 +138,7 @@ def _read_object(
     item = Object(path, tree, namespace, templates, claim=claim, devices=devices)
     with contextlib.suppress(output.UnreadableError, msgspec.ValidationError):
         pods = tuple((one, msgspec.convert(one.pod, views.Pod)) for one in pod_templates.expand(tree, namespace) or ())
-        note = "" if pods else pod_templates.locate_label(tree)
-        item = msgspec.structs.replace(item, pods=pods, warnings=tuple(_list_key_warnings(tree, pods)), note=note)
+        item = msgspec.structs.replace(item, pods=pods, warnings=tuple(_list_key_warnings(tree, pods)))
     return item
 
 
@@ -192,7 +184,6 @@ def check(
             _check_templates(manifest, item, policy, namespace_labels.get(item.namespace), report)
         _check_claims(manifest, report)
         _check_keys(manifest, report)
-        _check_repeated(manifest, report)
     return report
 
 
@@ -207,7 +198,7 @@ def _check_claims(manifest: Manifest, report: Report) -> None:
 
 
 def _check_keys(manifest: Manifest, report: Report) -> None:
-    """Report each key of railwright that is misspelt or in the wrong place."""
+    """Report each key of railwright that is misspelt or in the wrong place, and each key that is written twice."""
     for item in manifest.objects:
         for place, warning in item.warnings:
             key = warning.key if isinstance(warning, keys.KeyReason) else names.FABRIC
@@ -216,9 +207,6 @@ def _check_keys(manifest: Manifest, report: Report) -> None:
             line = manifest.document.find_line((*item.path, *place, "metadata", metadata, key))
             finding = manifest_rules.describe_warned.build_finding(warning.line, warning.code)
             report.add(manifest.file, line, finding, item.title)
-
-
-def _check_repeated(manifest: Manifest, report: Report) -> None:
     rule = manifest_rules.describe_repeated
     for repeated in manifest.document.repeated:
         key = str(repeated.path[-1])
@@ -299,8 +287,7 @@ def _check_templates(
     ]
     for one in prepared:
         for answer in one.list_answers():
-            line = _find_answer_line(document, one.template.path, answer.message)
-            report.add(manifest.file, line, answer, item.title)
+            report.add(manifest.file, document.find_line(one.template.path), answer, item.title)
     launchers = [one for one in prepared if rank_contexts.starts_ranks(one.pod)]
     for one in prepared:
         others = [launcher for launcher in launchers if launcher is not one]
@@ -351,17 +338,6 @@ def _build_job_context(
 
 _SCRIPTS = ("command", "args")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_KEY = re.compile(r"\b(?P<type>label|annotation) (?P<name>[\w.-]+/[\w.-]+)")
-
-
-def _find_answer_line(document: documents.Document, template: Path, message: str) -> int:
-    """Return the line of the key in admission's message, in the template or in an object that contains it."""
-    if key := _KEY.search(message):
-        for depth in range(len(template), -1, -1):
-            place = (*template[:depth], "metadata", f"{key['type']}s", key["name"])
-            if document.find_node(place) is not None:
-                return document.find_line(place)
-    return document.find_line(template)
 
 
 def _find_line(

@@ -51,8 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
     context = _find_context(arguments, documents)
     report = linted_files.check(documents, context.policy, context.labels)
     for document in documents:
-        for note in document.list_notes():
-            output.print_note(note)
+        for item in document.objects:
+            if not item.pods and (place := pod_templates.locate_label(item.tree)):
+                output.print_note(f"{document.file}: {item.title}: {place}")
     if not report.templates:
         raise output.UnreadableError(
             f"lint: no pod, pod template or ResourceClaim in {', '.join(paths)}; nothing was checked"
