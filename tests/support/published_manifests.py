@@ -1,6 +1,6 @@
 """Reads manifests that vendors publish, and lint's findings in them.
 
-tests/slow/published.tar.xz has them with the licence of each repository; tests/data/lint/reviewed.yaml is their index.
+tests/data/lint/published.tar.xz has them with the licence of each repository; reviewed.yaml beside it is their index.
 `python tests/support/published_manifests.py FOLDER` writes the archive from a folder that has them as OWNER/NAME/PATH.
 """
 
@@ -14,9 +14,9 @@ import yaml
 
 from railwright.cli import linted_files
 
-TESTS = pathlib.Path(__file__).parents[1]
-ARCHIVE = TESTS / "slow" / "published.tar.xz"
-INDEX: list[dict[str, Any]] = yaml.safe_load((TESTS / "data" / "lint" / "reviewed.yaml").read_text())
+DATA = pathlib.Path(__file__).parents[1] / "data" / "lint"
+ARCHIVE = DATA / "published.tar.xz"
+INDEX: list[dict[str, Any]] = yaml.safe_load((DATA / "reviewed.yaml").read_text())
 Key = tuple[str, str]
 
 
@@ -31,12 +31,6 @@ def find(path: str, text: str) -> set[Key]:
     located = linted_files.check(linted_files.read_file(path, text)).located
     findings = [item.finding for item in located]
     return {(finding.code, finding.name if finding.code.startswith("N") else "") for finding in findings}
-
-
-def list_reviewed(row: dict[str, Any], path: str | None = None) -> set[Key]:
-    """Return code and variable of the reviewed findings in a repository, or in one of its files."""
-    findings = [finding for finding in row["findings"] if path is None or path in finding["in"]]
-    return {(finding["code"], finding.get("name", "")) for finding in findings}
 
 
 def write_archive(folder: pathlib.Path) -> None:
