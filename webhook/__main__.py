@@ -111,7 +111,7 @@ def _list_watches(state: states.State) -> list[reflector.WatchSpec]:
     watch = reflector.WatchSpec
     return [
         watch(resources.NAMESPACES, state.namespaces),
-        watch(resources.NODES, state.nodes, excerpt=state.nodes.excerpt),
+        watch(resources.NODES, state.nodes, excerpt=states.excerpt_node),
         watch(resources.NADS, sinks.combine(state.networks, state.subnets)),
         watch(
             resources.WAITING_PODS,

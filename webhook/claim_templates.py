@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from railwright.cluster import client as clients
@@ -88,8 +88,7 @@ class ClaimTemplateController:
         """
         if self._state.is_without_templates():
             return ()  # the plan of the pods has said so
-        existing = self._state.claim_templates.own
-        missing = {key: pod for pod in pods for key in states.list_templates(pod) if key not in existing}
+        missing = self._leave_out_existing({key: pod for pod in pods for key in states.list_templates(pod)})
         chosen = list(missing.items())[:_MAX_OF_WORKLOAD]
         causes = await asyncio.gather(*(self._try_to_write(key, pod) for key, pod in chosen))
         return [
@@ -116,14 +115,13 @@ class ClaimTemplateController:
 
     async def _write_missing(self, now: float) -> None:
         """Write each missing template that is due. There may be many, so the event loop answers requests meanwhile."""
-        existing, waiting = self._state.claim_templates.own, self._state.claiming_pods.by_template
-        missing = waiting.keys() - existing
+        waiting = (self._state.claiming_pods.by_key or {}).values()
+        missing = self._leave_out_existing({key: pod for pods in waiting for key, pod in pods.items()})
         self._attempts = {key: last for key, last in self._attempts.items() if key in missing}
-        for key in missing:
+        for key, pod in missing.items():
             await asyncio.sleep(0)
-            pod = next(iter(waiting.get(key, {}).values()), None)
             last = self._attempts.get(key)
-            if pod is None or (last is not None and last.due > now):
+            if last is not None and last.due > now:
                 continue
             try:
                 await self._write_template(key, pod)
@@ -136,6 +134,10 @@ class ClaimTemplateController:
                     object_events.post_failure(self._poster, pod, f"ResourceClaimTemplate {key[1]}", str(error))
             else:
                 self._attempts[key] = _Attempt(time.monotonic() + _OBSERVED_SECONDS)  # until the watch shows it
+
+    def _leave_out_existing(self, wanted: Mapping[states.Key, views.Pod]) -> Mapping[states.Key, views.Pod]:
+        existing = self._state.claim_templates.by_key or {}
+        return {key: pod for key, pod in wanted.items() if key not in existing or existing[key] is not None}
 
     async def _try_to_write(self, key: states.Key, pod: views.Pod) -> str:
         """Write the template of a workload within a limited time. Return why that failed, "" if it did not."""
@@ -166,7 +168,7 @@ class ClaimTemplateController:
     def _build_template(self, key: states.Key, pod: views.Pod, policy: policies.Policy) -> object:
         """Return the template. Raises _NotWrittenError."""
         namespace, name = key
-        if key in self._state.claim_templates.classes:
+        if (self._state.claim_templates.by_key or {}).get(key) is not None:
             raise _NotWrittenError(
                 "a template of this name exists with other content than railwright writes; delete it"
             )

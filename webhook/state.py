@@ -16,6 +16,9 @@ from railwright.fabric.policy import shortcomings
 from webhook import file_keys
 
 
+Key = tuple[str, str]  # namespace, name
+
+
 class _Resources(NamedTuple):
     """The resources of a node: those with allocatable devices, the number of devices, and those of an old kubelet."""
 
@@ -24,57 +27,22 @@ class _Resources(NamedTuple):
     by_old: frozenset[str]
 
 
-class Nodes:
-    """The resources that at least one node offers and the devices that nodes have, None until the first full list.
+class _AllNodes(NamedTuple):
+    """The resources of all nodes. None before the first full list."""
 
-    Also the resources of nodes with an old kubelet, even with the number 0. `version` grows with every change.
-    """
+    offered: frozenset[str] | None = None
+    devices: Sequence[Mapping[str, int]] | None = None  # once for all nodes that have the same
+    by_old: frozenset[str] = frozenset()
 
-    def __init__(self) -> None:
-        self.offered: frozenset[str] | None = None
-        self.devices: Sequence[Mapping[str, int]] | None = None  # once for all nodes that have the same
-        self.offered_by_old: frozenset[str] = frozenset()
-        self.version = 0
-        self._nodes: dict[str, _Resources] = {}
-        self._of_all: tuple[frozenset[Any], ...] = ()  # each field over all nodes
 
-    def excerpt(self, node: node_views.Node) -> node_views.Node:
-        """Return name, resources and kubelet of a node, interned, because most nodes share them."""
-        status = node_views.NodeStatus(
-            capacity_or_none=bounded_cache.intern_strings(node.status.capacity),
-            allocatable_or_none=bounded_cache.intern_strings(node.status.allocatable),
-            node_info=node.status.node_info,
-        )
-        return node_views.Node(metadata=views.ObjectMeta(name=node.metadata.name), status=status)
-
-    def replace(self, objects: Sequence[node_views.Node]) -> None:
-        """Replace all nodes."""
-        self._nodes = {node.metadata.name: _read_resources(node) for node in objects}
-        self._update_resources()
-
-    def upsert(self, obj: node_views.Node) -> None:
-        """Add or update a node. Most updates are heartbeats with unchanged resources."""
-        name, now = obj.metadata.name, _read_resources(obj)
-        if self._nodes.get(name) != now:
-            self._nodes[name] = now
-            if self.offered is not None:
-                self._update_resources()
-
-    def remove(self, obj: node_views.Node) -> None:
-        """Remove a node."""
-        if self._nodes.pop(obj.metadata.name, None):
-            self._update_resources()
-
-    def _update_resources(self) -> None:
-        nodes = self._nodes.values()
-        offered = frozenset[str]().union(*[node.offered for node in nodes])
-        by_old = frozenset[str]().union(*[node.by_old for node in nodes])
-        devices = frozenset(node.devices for node in nodes)
-        if self.offered is None or (offered, devices, by_old) != self._of_all:
-            self._of_all = (offered, devices, by_old)
-            self.offered, self.offered_by_old = offered, by_old
-            self.devices = [dict(of_node) for of_node in devices]
-            self.version += 1
+def excerpt_node(node: node_views.Node) -> node_views.Node:
+    """Return name, resources and kubelet of a node, interned, because most nodes share them."""
+    status = node_views.NodeStatus(
+        capacity_or_none=bounded_cache.intern_strings(node.status.capacity),
+        allocatable_or_none=bounded_cache.intern_strings(node.status.allocatable),
+        node_info=node.status.node_info,
+    )
+    return node_views.Node(metadata=views.ObjectMeta(name=node.metadata.name), status=status)
 
 
 def _read_resources(node: node_views.Node) -> _Resources:
@@ -96,86 +64,17 @@ def _read_resources(node: node_views.Node) -> _Resources:
     )
 
 
-Key = tuple[str, str]  # namespace, name
+def _find_classes(template: objects.ResourceClaimTemplate) -> frozenset[str] | None:
+    """Return the DeviceClasses of a claim template; None for one with the content that railwright gives this name."""
+    if claim_templates.has_content_of_name(template.metadata.name, template.spec.spec.devices):
+        return None
+    return template.device_classes
 
 
-class ClaimTemplates:
-    """ResourceClaimTemplates: names of those with railwright's content, and the DeviceClasses of all others.
-
-    `version` grows with every change of the others.
-    """
-
-    def __init__(self) -> None:
-        self.own: set[Key] = set()
-        self.classes: dict[Key, frozenset[str]] = {}
-        self.version = 0
-        self.on_change: Callable[[], None] = lambda: None
-
-    def replace(self, objects_listed: Sequence[objects.ResourceClaimTemplate]) -> None:
-        """Replace all claim templates."""
-        self.own, self.classes = set(), {}
-        self.version += 1
-        for template in objects_listed:
-            self._store_template(template)
-        self.on_change()
-
-    def upsert(self, obj: objects.ResourceClaimTemplate) -> None:
-        """Add or update a template."""
-        self._forget(obj.metadata.key)
-        self._store_template(obj)
-        self.on_change()
-
-    def remove(self, obj: objects.ResourceClaimTemplate) -> None:
-        """Remove a template."""
-        self._forget(obj.metadata.key)
-        self.on_change()
-
-    def _store_template(self, template: objects.ResourceClaimTemplate) -> None:
-        key = template.metadata.key
-        if claim_templates.has_content_of_name(template.metadata.name, template.spec.spec.devices):
-            self.own.add(key)
-        else:
-            self.classes[key] = template.device_classes
-            self.version += 1
-
-    def _forget(self, key: Key) -> None:
-        self.own.discard(key)
-        self.version += self.classes.pop(key, None) is not None
-
-
-class WaitingPods:
-    """Pods that wait for a node and name claim templates of railwright: `by_template` has them by template and pod."""
-
-    def __init__(self) -> None:
-        self.by_template: dict[Key, dict[Key, views.Pod]] = {}
-        self._templates_by_pod: dict[Key, Sequence[Key]] = {}
-        self.on_change: Callable[[], None] = lambda: None
-
-    def replace(self, objects_listed: Sequence[views.Pod]) -> None:
-        """Replace all waiting pods."""
-        self.by_template.clear()
-        self._templates_by_pod.clear()
-        for pod in objects_listed:
-            self.upsert(pod)
-        self.on_change()
-
-    def upsert(self, obj: views.Pod) -> None:
-        """Add or update a pod; one that no longer waits is removed."""
-        self.remove(obj)
-        templates = list_templates(obj)
-        if templates and not obj.spec.node_name and not obj.status.has_ended:
-            self._templates_by_pod[obj.metadata.key] = templates
-            for template in templates:
-                self.by_template.setdefault(template, {})[obj.metadata.key] = obj
-            self.on_change()
-
-    def remove(self, obj: views.Pod) -> None:
-        """Remove a pod by its metadata, because a deletion event may have no more."""
-        for template in self._templates_by_pod.pop(obj.metadata.key, ()):
-            pods = self.by_template[template]
-            pods.pop(obj.metadata.key, None)
-            if not pods:
-                del self.by_template[template]
+def _list_awaited(pod: views.Pod) -> Mapping[Key, views.Pod]:
+    """Return the pod by the keys of the claim templates of railwright that it names, if it waits for a node."""
+    is_waiting = not pod.spec.node_name and not pod.status.has_ended
+    return dict.fromkeys(list_templates(pod), pod) if is_waiting else {}
 
 
 def list_templates(pod: views.Pod) -> Sequence[Key]:
@@ -201,9 +100,15 @@ class State:
             lambda network: network.metadata.key,
             lambda network: ipam.read_subnets((network.spec and network.spec.config) or ""),
         )
-        self.nodes = Nodes()
-        self.claim_templates = ClaimTemplates()
-        self.claiming_pods = WaitingPods()
+        self.nodes = sinks.Values[node_views.Node, _Resources](lambda node: node.metadata.name, _read_resources)
+        self._all_nodes, self._all_nodes_version = _AllNodes(), 0
+        self.claim_templates = sinks.Values[objects.ResourceClaimTemplate, frozenset[str] | None](
+            lambda template: template.metadata.key, _find_classes, {}
+        )
+        # by pod: the pods that wait for claim templates of railwright, by template
+        self.claiming_pods = sinks.Values[views.Pod, Mapping[Key, views.Pod]](
+            lambda pod: pod.metadata.key, _list_awaited, {}
+        )
         self.is_without_templates: Callable[[], bool] = lambda: False  # True while it may not read claim templates
 
     def set_file_keys(self, known: bool) -> None:  # noqa: FBT001 - called with the answer alone
@@ -213,21 +118,35 @@ class State:
     @property
     def cluster(self) -> shortcomings.Cluster:
         """Return the networks and nodes that a policy is compared with."""
-        return shortcomings.Cluster(self.networks.by_key, self.subnets.by_key, self.nodes.offered, self.nodes.devices)
+        nodes = self._combine_nodes()
+        return shortcomings.Cluster(self.networks.by_key, self.subnets.by_key, nodes.offered, nodes.devices)
+
+    def _combine_nodes(self) -> _AllNodes:
+        """Return the resources of all nodes, which are combined again after a change."""
+        if self.nodes.by_key is not None and self.nodes.version != self._all_nodes_version:
+            each = self.nodes.by_key.values()
+            self._all_nodes = _AllNodes(
+                frozenset[str]().union(*[node.offered for node in each]),
+                [dict(devices) for devices in {node.devices for node in each}],
+                frozenset[str]().union(*[node.by_old for node in each]),
+            )
+            self._all_nodes_version = self.nodes.version
+        return self._all_nodes
 
     def build_facts(self, namespace: str) -> facts.ClusterFacts:
         """Return the current facts. Valid until the caller's next await, because the maps are not copied."""
+        nodes = self._combine_nodes()
         return facts.ClusterFacts(
             namespace=namespace,
             namespace_labels=(self.namespaces.by_key or {}).get(namespace),
             watched=self.watched,
             image=self.image,
             networks=self.networks.by_key,
-            offered=self.nodes.offered,
-            node_devices=self.nodes.devices,
+            offered=nodes.offered,
+            node_devices=nodes.devices,
             file_keys=self.file_keys,
-            offered_by_old=self.nodes.offered_by_old,
-            claim_templates=self.claim_templates.classes,
+            offered_by_old=nodes.by_old,
+            claim_templates=self.claim_templates.by_key,
             without_templates=self.is_without_templates(),
             # none shrinks, so equal sums mean equal versions
             version=self.networks.version + self.nodes.version + self.claim_templates.version,

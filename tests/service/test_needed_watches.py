@@ -59,11 +59,11 @@ async def test_claims_are_watched_while_a_fabric_has_them(running, stub):
     await running.use(PLAIN)
     assert not [request for request in stub.asked if "resource.k8s.io" in request.path]
     await running.use(CLAIMED, "pods", TEMPLATES)
-    assert running.state.claim_templates.classes
+    assert running.state.claim_templates.by_key
     selectors = {request.query["fieldSelector"] for request in stub.asked if request.path == "/api/v1/pods"}
     assert selectors == {"spec.nodeName="}, "pods that have a node are not watched"
     await running.use(PLAIN)
-    assert not running.state.claim_templates.classes, "what is not watched is forgotten"
+    assert not running.state.claim_templates.by_key, "what is not watched is forgotten"
 
 
 async def test_templates_are_watched_with_nvlink_too(running):
@@ -78,7 +78,7 @@ async def test_a_webhook_without_rights_for_claims_is_ready_reports_it_and_watch
     await running.use(PLAIN)
     running.origin.store.take(CLAIMED)
     await shell.until(lambda: {"pods", TEMPLATES} <= running.watched and not running.origin.cache_problem())
-    assert not running.state.claim_templates.classes
+    assert not running.state.claim_templates.by_key
     assert running.origin.is_denied(resources.CLAIM_TEMPLATES)
     assert not await webhook._may_read_templates(running.origin.client)
     logged = [record for record in caplog.records if "watch failed" in record.message]
@@ -86,7 +86,7 @@ async def test_a_webhook_without_rights_for_claims_is_ready_reports_it_and_watch
     assert {record.fields["fix"] for record in logged} == {shortcomings.GRANT_CLAIMS}
     stub.forbidden = set()
     assert await webhook._may_read_templates(running.origin.client)
-    await shell.until(lambda: bool(running.state.claim_templates.classes))
+    await shell.until(lambda: bool(running.state.claim_templates.by_key))
     assert not running.origin.is_denied(resources.CLAIM_TEMPLATES)
 
 

@@ -123,8 +123,8 @@ def _check_plan(
             f"{ctx.fabric_name}, so the pod would never start; remove nodeName, and select the node by nodeSelector "
             "kubernetes.io/hostname",
         )
-    namespace, others = ctx.known.namespace, ctx.known.claim_templates or {}
-    if wrong := next((name for name in plan.templates if (namespace, name) in others), ""):
+    namespace, known = ctx.known.namespace, ctx.known.claim_templates or {}
+    if wrong := next((name for name in plan.templates if known.get((namespace, name)) is not None), ""):
         raise reasons.RefusedError(
             "name-taken",
             f"ResourceClaimTemplate {namespace}/{wrong} has another content than railwright writes under this name; "
@@ -158,7 +158,7 @@ def _list_classes(pod: views.Pod, ctx: context.InjectionContext) -> Iterator[tup
     """Yield the name of each claim of the author that names a known template, and the template's DeviceClasses."""
     templates = ctx.known.claim_templates or {}
     for entry in pod.spec.resource_claims or ():
-        yield entry.name, templates.get((ctx.known.namespace, entry.resource_claim_template_name), ())
+        yield entry.name, templates.get((ctx.known.namespace, entry.resource_claim_template_name)) or ()
 
 
 def request_call(draft: drafts.Draft, ctx: context.InjectionContext) -> None:

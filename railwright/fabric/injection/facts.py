@@ -21,8 +21,8 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     offered: Collection[str] | None = None  # resources that are allocatable on some node
     # devices that a node has by resource, healthy or not: once for all nodes that have the same
     node_devices: Collection[Mapping[str, int]] | None = None
-    # (namespace, name) of ResourceClaimTemplates that users wrote -> DeviceClasses of its requests
-    claim_templates: Mapping[tuple[str, str], frozenset[str]] | None = None
+    # (namespace, name) of ResourceClaimTemplates -> DeviceClasses of its requests; None if railwright wrote it
+    claim_templates: Mapping[tuple[str, str], frozenset[str] | None] | None = None
     without_templates: bool = False  # the webhook has no right to read and create ResourceClaimTemplates
     version: int | None = None  # of the three above together; None if they have no version
     # True if a template of the pod's workload requests an accelerator. Known for templates only, not for pods.

@@ -70,7 +70,7 @@ def test_devices_of_a_node_are_those_of_its_capacity_while_some_are_unhealthy():
     facts = known.build_facts("x")
     assert sorted(devices["x.y/r"] for devices in facts.node_devices) == [4, 8]
     assert all(devices.keys() == {"x.y/r"} for devices in facts.node_devices)
-    known.nodes.upsert(known.nodes.excerpt(of("a", 8, 3)))
+    known.nodes.upsert(state.excerpt_node(of("a", 8, 3)))
     assert known.build_facts("x") == facts
 
 
@@ -80,9 +80,9 @@ def test_a_deletion_with_metadata_only_removes_a_waiting_pod():
     waiting = msgspec.convert({"metadata": metadata, "spec": {"resourceClaims": [claim]}}, views.Pod)
     known = state.State().claiming_pods
     known.upsert(waiting)
-    assert list(known.by_template.values()) == [{("prod", "p"): waiting}]
+    assert [*known.by_key[("prod", "p")].values()] == [waiting]
     known.remove(msgspec.convert({"metadata": metadata}, views.Pod))
-    assert not known.by_template
+    assert not known.by_key
 
 
 def test_a_snapshot_may_hold_every_kind_that_is_watched():
