@@ -60,7 +60,6 @@ async def serve(options: settings.Settings) -> int:
             get_policy=lambda: origin.store.current,
             get_problem=lambda: origin.cache_problem() or origin.find_outage(),
         )
-        origin.store.subscribe(lambda _: controller.forget_failures())
         api = app.ApiServer(
             functools.partial(object_events.post_review, poster),
             controller.write_for_workload,

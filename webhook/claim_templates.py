@@ -1,19 +1,16 @@
 """Writes the ResourceClaimTemplates that pods name.
 
 Templates for a workload are written during its admission, before the review is answered: Kueue counts their devices
-before it admits a job, when there are no pods. Templates for a pod are written as soon as the watch shows that it
-waits. Templates are never deleted: equal content has one name, so a namespace has few.
+before it admits a job, when there are no pods. Templates for a pod are written once the watch shows that it waits.
+Templates are never deleted: equal content has one name, so a namespace has few.
 
 The content is computed from the pod and the policy in force, as at admission. Each replica may write. If its policy
 differs from the one at the pod's admission, it computes other names, and does not write the pod's.
 """
 
 import asyncio
-import contextlib
-import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from railwright.cluster import client as clients
 from railwright.cluster import errors, events, reflector, resources
@@ -26,12 +23,9 @@ from railwright.fabric.reasons.codes import AdmissionCode
 from webhook import object_events
 from webhook import state as states
 
-_IDLE_SECONDS = 15.0
-_RETRY_SECONDS = 5.0  # after a failure; replicas have different policies for less than this
-_MOST_DOUBLINGS = 3  # of it, while the API server goes on to refuse a template
+_PAUSE_SECONDS = 0.2  # between two searches for missing templates, which take a millisecond for 1,000 waiting pods
+_RETRY_SECONDS = 10.0  # after a failure; replicas have different policies for less than this
 _OBSERVED_SECONDS = 2.0  # a watch shows a new object sooner
-_PAUSE_SECONDS = 0.2  # between passes while a template is to be tried again
-_PAUSE_FACTOR = 4  # pause after a pass, as a multiple of the time that it took
 _CONFLICT = 409
 _DENIED = f"no right; the operator must {shortcomings.GRANT_CLAIMS}"
 _NO_RIGHT = "is forbidden: User "  # of RBAC; an exceeded quota has the same status
@@ -46,13 +40,6 @@ class _NotWrittenError(Exception):
         super().__init__(text)
         self.is_refused = is_refused
         self.retry_after = retry_after  # seconds that the API server asks to wait
-
-
-class _Attempt(NamedTuple):
-    """The last attempt to write a template: when to try again, and how often in a row the API server has refused."""
-
-    due: float
-    refusals: int = 0
 
 
 class ClaimTemplateController:
@@ -72,14 +59,7 @@ class ClaimTemplateController:
     ) -> None:
         self._client, self._state, self._poster = client, state, poster
         self._get_policy, self._get_problem = get_policy, get_problem
-        self._changed = asyncio.Event()
-        self._attempts: dict[states.Key, _Attempt] = {}
-        state.claim_templates.on_change = state.claiming_pods.on_change = self._changed.set
-
-    def forget_failures(self) -> None:
-        """Try failed writes again immediately, because the policy has changed."""
-        self._attempts.clear()
-        self._changed.set()
+        self._due: dict[states.Key, float] = {}  # when to write a missing template again, after an attempt
 
     async def write_for_workload(self, pods: Iterable[views.Pod]) -> Sequence[reason.Reason]:
         """Write the missing templates that the pods of a workload will name. Return the failures.
@@ -104,36 +84,28 @@ class ClaimTemplateController:
     async def run(self) -> None:
         """Write the templates of waiting pods until cancelled."""
         while True:
-            self._changed.clear()
-            started, problem = time.monotonic(), self._get_problem()
-            if not problem:
-                await self._write_missing(started)
-                await asyncio.sleep(_PAUSE_FACTOR * (time.monotonic() - started))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_PAUSE_SECONDS if problem or self._attempts else _IDLE_SECONDS):
-                    await self._changed.wait()
+            await asyncio.sleep(_PAUSE_SECONDS)
+            if not self._get_problem():
+                await self._write_missing()
 
-    async def _write_missing(self, now: float) -> None:
+    async def _write_missing(self) -> None:
         """Write each missing template that is due. There may be many, so the event loop answers requests meanwhile."""
         waiting = (self._state.claiming_pods.by_key or {}).values()
         missing = self._leave_out_existing({key: pod for pods in waiting for key, pod in pods.items()})
-        self._attempts = {key: last for key, last in self._attempts.items() if key in missing}
+        self._due = {key: due for key, due in self._due.items() if key in missing}
         for key, pod in missing.items():
             await asyncio.sleep(0)
-            last = self._attempts.get(key)
-            if last is not None and last.due > now:
+            is_first = key not in self._due
+            if not is_first and self._due[key] > time.monotonic():
                 continue
+            pause = _OBSERVED_SECONDS  # until the watch shows it
             try:
                 await self._write_template(key, pod)
             except _NotWrittenError as error:
-                refusals = (last.refusals if last else 0) + 1 if error.is_refused else 0
-                growth = (1 << min(max(0, refusals - 1), _MOST_DOUBLINGS)) * random.uniform(1, 1.5)  # noqa: S311 - jitter
-                pause = _RETRY_SECONDS * growth + min(error.retry_after, reflector.MAX_RETRY_AFTER_SECONDS)
-                self._attempts[key] = _Attempt(time.monotonic() + pause, refusals)
-                if last is not None or error.is_refused:  # the replica may have the other policy in a moment
+                pause = _RETRY_SECONDS + min(error.retry_after, reflector.MAX_RETRY_AFTER_SECONDS)
+                if error.is_refused or not is_first:  # the replica may have the other policy in a moment
                     object_events.post_failure(self._poster, pod, f"ResourceClaimTemplate {key[1]}", str(error))
-            else:
-                self._attempts[key] = _Attempt(time.monotonic() + _OBSERVED_SECONDS)  # until the watch shows it
+            self._due[key] = time.monotonic() + pause
 
     def _leave_out_existing(self, wanted: Mapping[states.Key, views.Pod]) -> Mapping[states.Key, views.Pod]:
         existing = self._state.claim_templates.by_key or {}

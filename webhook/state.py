@@ -5,7 +5,7 @@ Decides which parts of each object are stored. Not thread-safe: used by one even
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from railwright.cluster import sinks
 from railwright.fabric import bounded_cache, names, node_views, resources, views
@@ -14,7 +14,6 @@ from railwright.fabric.injection import facts
 from railwright.fabric.multus import ipam
 from railwright.fabric.policy import shortcomings
 from webhook import file_keys
-
 
 Key = tuple[str, str]  # namespace, name
 

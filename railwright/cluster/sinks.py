@@ -34,13 +34,12 @@ class Functions(msgspec.Struct, Generic[T], frozen=True):
 class Values(Generic[T, V]):
     """Caches a value of each object of one kind, by key. None until the first full list, unless `by_key` is given.
 
-    `version` grows with every change of a value, and then `on_change` is called.
+    `version` grows with every change of a value.
     """
 
     def __init__(self, get_key: Callable[[T], Any], read: Callable[[T], V], by_key: dict[Any, V] | None = None) -> None:
         self.by_key = by_key
         self.version = 0
-        self.on_change: Callable[[], None] = lambda: None
         self._get_key, self._read = get_key, read
 
     def replace(self, objects: Sequence[T]) -> None:
@@ -49,24 +48,20 @@ class Values(Generic[T, V]):
             self.by_key = {}
         self.by_key.clear()
         self.by_key.update((self._get_key(obj), self._read(obj)) for obj in objects)
-        self._count_change()
+        self.version += 1
 
     def upsert(self, obj: T) -> None:
         """Add or update an object."""
         key, value = self._get_key(obj), self._read(obj)
         if self.by_key is not None and (key not in self.by_key or self.by_key[key] != value):
             self.by_key[key] = value
-            self._count_change()
+            self.version += 1
 
     def remove(self, obj: T) -> None:
         """Remove an object."""
         if self.by_key is not None:
             self.by_key.pop(self._get_key(obj), None)
-            self._count_change()
-
-    def _count_change(self) -> None:
-        self.version += 1
-        self.on_change()
+            self.version += 1
 
 
 def combine(*several: Sink[T]) -> Functions[T]:
