@@ -15,7 +15,6 @@ from webhook import app, claim_templates, file_keys, object_events, policy_valid
 from webhook import state as states
 
 _LIST_SECONDS = 2.0  # of the five that the API server waits for a review
-_FORBIDDEN = 403
 _NO_CLUSTER = 2  # exit code of wrong usage, and of a cluster that cannot be reached with these settings
 
 
@@ -64,7 +63,6 @@ async def serve(options: settings.Settings) -> int:
             functools.partial(object_events.post_review, poster),
             controller.write_for_workload,
             functools.partial(_list_pods, client),
-            functools.partial(_may_read_templates, client),
         )
         keep_policy = functools.partial(last_policy.write, client, origin.store)
         tasks += [poster.run, controller.run, support.run, keep_policy]
@@ -88,21 +86,6 @@ async def _list_pods(client: clients.Client, labels: Sequence[str]) -> fabric_us
             return await policy_validation.list_labelled_pods(client, labels)
     except (errors.ClusterError, TimeoutError):
         return None
-
-
-async def _may_read_templates(client: clients.Client) -> bool:
-    """Return False if the API server denies this account the right to list claim templates.
-
-    A role with this right has all rights for claims.
-    """
-    try:
-        async with asyncio.timeout(_LIST_SECONDS):
-            await client.get(resources.CLAIM_TEMPLATES.path, {"limit": "1"})
-    except errors.ClusterError as error:
-        return error.status != _FORBIDDEN
-    except TimeoutError:
-        pass
-    return True
 
 
 def _list_watches(state: states.State) -> list[reflector.WatchSpec]:

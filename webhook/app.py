@@ -10,7 +10,6 @@ from aiohttp import web
 
 from railwright.fabric import views
 from railwright.fabric.policy import model as policies
-from railwright.fabric.policy import shortcomings
 from railwright.fabric.reasons import reason
 from railwright.fabric.workloads import fabric_users
 from railwright.serving import application, metrics
@@ -28,7 +27,6 @@ class ApiServer(NamedTuple):
     write_templates: Callable[[Sequence[views.Pod]], Awaitable[Sequence[reason.Reason]]]
     # lists the pods with one of some values of the label; None if that is not possible now
     list_pods: Callable[[Sequence[str]], Awaitable[fabric_users.LabelledPods | None]]
-    may_read_templates: Callable[[], Awaitable[bool]]  # whether this server has the right to read claim templates
 
 
 class Webhook:
@@ -76,8 +74,6 @@ class Webhook:
         if lost := fabric_users.list_lost(current.document, document) if current is not None else ():
             users = fabric_users.Users(await api.list_pods(lost) if api else None, state.namespaces.by_key or {})
             answer = reviews.add_warnings(answer, fabric_users.describe(lost, users))
-        if document.needs_claim_templates and api and not await api.may_read_templates():
-            answer = reviews.add_warnings(answer, [*shortcomings.find_missing_rights(document)])
         return self._reply(answer)
 
     def _reply(self, answer: reviews.Answer) -> web.Response:

@@ -137,7 +137,7 @@ async def serving(board, tmp_path, by):
             now=lambda: dt.datetime.now(dt.UTC),
             on_result=lambda outcome: counters.events.labels(outcome).inc(),
         )
-        api = app.ApiServer(functools.partial(object_events.post_review, posting), None, None, None)
+        api = app.ApiServer(functools.partial(object_events.post_review, posting), None, None)
         service = app.Webhook(states.State(), lambda: by, counters, api).build_application()
         async with shell.running(service, tasks=[posting.run], counters=counters) as server:
             caller = await server.open()

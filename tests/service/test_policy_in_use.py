@@ -41,11 +41,7 @@ def review(text: str) -> bytes:
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
 
 
-async def allow() -> bool:
-    return True
-
-
-async def store(text: str, pods=None, may_read_templates=allow) -> list[str]:
+async def store(text: str, pods=None) -> list[str]:
     known, asked = state.State(), []
 
     async def list_pods(labels):
@@ -54,7 +50,7 @@ async def store(text: str, pods=None, may_read_templates=allow) -> list[str]:
 
     known.namespaces.replace([msgspec.convert(LABS, views.Namespace)])
     present, counters = policies.read(varied_clusters.POLICY), metrics.WebhookMetrics()
-    api = app.ApiServer(lambda _: None, None, list_pods, may_read_templates)
+    api = app.ApiServer(lambda _: None, None, list_pods)
     application = app.Webhook(known, lambda: present, counters, api).build_application()
     async with test_utils.TestClient(test_utils.TestServer(application)) as client:
         answer = await client.post("/validate/policy", data=review(text), headers={"Content-Type": "application/json"})
@@ -96,24 +92,6 @@ apiVersion: railwright.io/v1alpha1
 fabrics:
   roce: {{transport: efa, gpusPerNode: 8, rails: [{{name: a, device: mlx5_0}}], placement: {{domains: [c]}}{}}}
 """
-CLAIMED, SEGMENTED = POLICY.format(", claims: {deviceClass: dranet}"), POLICY.format(", nvlinkSegment: 1")
-DENIED = (
-    "ClaimTemplateNotWritten: fabrics.roce.claims: the webhook may not read and create ResourceClaimTemplates yet, so "
-    "its pods stay Pending; set webhook.claims=true (Helm) or add manifests/components/claims"
-)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"), [(CLAIMED, DENIED), (SEGMENTED, "so its pods' claims count as NVLink channels; ")]
-)
-async def test_a_policy_that_needs_claim_templates_is_a_warning_while_the_webhook_may_not_read_them(text, words):
-    async def deny():
-        return False
-
-    warnings = await store(text, may_read_templates=deny)
-    assert [warning for warning in warnings if words in warning]
-    assert not [warning for warning in await store(text) if words in warning]
-    assert not [warning for warning in await store(POLICY.format(""), may_read_templates=deny) if words in warning]
 
 
 @pytest.mark.parametrize("key", ["example.com/leaf", "example.com/leef", "hypernode/level-1"])

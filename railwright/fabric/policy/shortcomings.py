@@ -16,7 +16,7 @@ from railwright.fabric.reasons.codes import AdmissionCode
 # transports whose rails need no resource
 TRANSPORTS_WITHOUT_RESOURCE = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN, model.Transport.TCP})
 _MAX_LIST_LENGTH = 30  # characters of a list in a message with two lists, or with a long remedy
-# what gives the webhook the rights that `find_missing_rights` names; short, for warnings have 256 characters
+# gives the webhook the right to read and create ResourceClaimTemplates; short, for warnings have 256 characters
 GRANT_CLAIMS = "set webhook.claims=true (Helm) or add manifests/components/claims"
 Networks = Mapping[tuple[str, str], str | None]
 Subnets = Mapping[tuple[str, str], Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]]
@@ -77,25 +77,6 @@ def find_in_fabric(
         yield from _check_nodes(rails, fabric, network_resources, offered)
     if cluster.node_devices is not None:
         yield from _check_gpus(path, fabric, accelerators, cluster.node_devices)
-
-
-def find_missing_rights(document: model.PolicyDocument) -> Iterator[reasons.Reason]:
-    """Yield a reason if the policy needs ResourceClaimTemplates. Call it if the webhook may not read them."""
-    claimed = [name for name, fabric in document.fabrics.items() if fabric.claims is not None]
-    segmented = [name for name, fabric in document.fabrics.items() if fabric.nvlink_segment is not None]
-    if claimed:
-        needing, effect = [f"{name}.claims" for name in claimed], "so its pods stay Pending"
-    elif segmented:
-        needing = [f"{name}.nvlinkSegment" for name in segmented]
-        effect = "so its pods' claims count as NVLink channels"
-    else:
-        return
-    yield reasons.Reason(
-        AdmissionCode.CLAIM_TEMPLATE_NOT_WRITTEN,
-        f"fabrics.{text.join_fitting(needing, _MAX_LIST_LENGTH)}: the webhook may not read and create "
-        f"ResourceClaimTemplates yet, {effect}",
-        fix=GRANT_CLAIMS,
-    )
 
 
 def _check_accelerators(document: model.PolicyDocument, offered: Collection[str]) -> Iterator[reasons.Reason]:
