@@ -6,6 +6,7 @@ Passes each handler the policy in force and the caches. A pod's review is answer
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
+import msgspec
 from aiohttp import web
 
 from railwright.fabric import views
@@ -22,7 +23,7 @@ _MAX_BODY = 7 << 20  # bytes: two objects of the API server's 3 MiB limit, and 1
 class ApiServer(NamedTuple):
     """The handlers' requests to the API server."""
 
-    post_event: Callable[[reviews.EventRecord], None]  # returns at once
+    post_events: Callable[[reviews.Answer], None]  # about the pod; returns at once
     # writes the claim templates of pods, and returns why some are not written
     write_templates: Callable[[Sequence[views.Pod]], Awaitable[Sequence[reason.Reason]]]
     # lists the pods with one of some values of the label; None if that is not possible now
@@ -62,7 +63,7 @@ class Webhook:
         body = request[application.BODY]
         answer = await workloads.handle(body, self._get_policy(), self._state.build_facts)
         if answer.claimants and self._api and (unwritten := await self._api.write_templates(answer.claimants)):
-            answer = reviews.add_warnings(answer, unwritten)
+            answer = msgspec.structs.replace(answer, warnings=(*answer.warnings, *unwritten))
         return self._reply(answer)
 
     async def validate_policy(self, request: web.Request) -> web.Response:
@@ -73,7 +74,8 @@ class Webhook:
             return self._reply(answer)
         if lost := fabric_users.list_lost(current.document, document) if current is not None else ():
             users = fabric_users.Users(await api.list_pods(lost) if api else None, state.namespaces.by_key or {})
-            answer = reviews.add_warnings(answer, fabric_users.describe(lost, users))
+            in_use = fabric_users.describe(lost, users)
+            answer = msgspec.structs.replace(answer, warnings=(*answer.warnings, *in_use))
         return self._reply(answer)
 
     def _reply(self, answer: reviews.Answer) -> web.Response:
@@ -82,8 +84,7 @@ class Webhook:
         Dry runs are not counted: people make them to try a manifest.
         """
         if self._api is not None:
-            for event in answer.events:
-                self._api.post_event(event)
+            self._api.post_events(answer)
         if not answer.dry_run:
             if answer.reason:
                 self._counters.webhook_refusals.labels(answer.fabric, answer.reason).inc()

@@ -5,13 +5,14 @@ templates are on the pods that wait for them, and Events about the policy on its
 """
 
 from railwright.cluster import events, installed_names, policies
-from railwright.fabric import views
+from railwright.fabric import text, views
 from webhook import reviews
 
 # stable: users filter by them
 NOT_WRITTEN = "ClaimTemplateNotWritten"
 REFUSED, WARNED = "FabricRefused", "FabricWarning"
 INVALID, IN_FORCE = "PolicyInvalid", "PolicyInForce"
+_MAX_MESSAGE = 4096  # characters: a message contains names that users write and that are not validated yet
 
 
 def post_failure(poster: events.Events, pod: views.Pod, written: str, cause: str) -> None:
@@ -22,16 +23,23 @@ def post_failure(poster: events.Events, pod: views.Pod, written: str, cause: str
     poster.post(involved, warning=True, reason=NOT_WRITTEN, message=message)
 
 
-def post_review(poster: events.Events, record: reviews.EventRecord) -> None:
+def post_review(poster: events.Events, answer: reviews.Answer) -> None:
     """Queue one Event for each message about a pod.
 
     A pod without a controller gets no Event: its creator has read the same message in the response. A success without
-    warnings gets no Event either.
+    warnings gets no Event either. The message about a rejection has no name of a pod, so that all pods of one owner
+    share one Event.
     """
-    owner, reason = record.owner, REFUSED if record.rejected else WARNED
-    involved = events.Involved(owner.kind, owner.api_version, record.namespace, owner.name, owner.uid)
-    for message in record.messages:
-        poster.post(involved, warning=True, reason=reason, message=message)
+    owner = answer.owner
+    if owner is None:
+        return
+    involved = events.Involved(owner.kind, owner.api_version, answer.namespace, owner.name, owner.uid)
+    if answer.allowed:
+        reason, messages = WARNED, [warning.line for warning in answer.warnings[: reviews.MAX_WARNINGS]]
+    else:
+        reason, messages = REFUSED, [f"{answer.reason}: {answer.problem or answer.message}"]
+    for message in messages:
+        poster.post(involved, warning=True, reason=reason, message=text.limit(message, _MAX_MESSAGE))
 
 
 class PolicyEvents:

@@ -42,7 +42,7 @@ def handle(body: bytes, cluster: shortcomings.Cluster = shortcomings.NOTHING_KNO
     """
     request = reviews.decode(_DECODER, body, _KIND)
     if request.object is None or not _is_policy(request):
-        return Validated(reviews.allow(request))
+        return Validated(reviews.Answer().complete(request))
     text = (request.object.data or {}).get(names.POLICY_KEY)
     if text is None:
         return _reject(request, f"key {names.POLICY_KEY} is missing in data; put the policy there")
@@ -51,7 +51,7 @@ def handle(body: bytes, cluster: shortcomings.Cluster = shortcomings.NOTHING_KNO
         return _reject(request, _format_errors(result.errors))
     missing = shortcomings.find(result.document, cluster)
     warnings = (*missing, *policy_values.list_warnings(result.document))
-    return Validated(reviews.allow(request, warnings), result.document)
+    return Validated(reviews.Answer(warnings=warnings).complete(request), result.document)
 
 
 async def list_labelled_pods(client: clients.Client, labels: Sequence[str]) -> fabric_users.LabelledPods:
@@ -96,5 +96,5 @@ def _format_errors(errors: Sequence[policies.PolicyError]) -> str:
 
 def _reject(request: _Request, problem: str) -> Validated:
     message = f"ConfigMap {installed_names.NAMESPACE}/{installed_names.POLICY}: {problem}"
-    response = reviews.Response(allowed=False, code=_BAD_REQUEST, message=message)
-    return Validated(reviews.build_answer(request, response, reason="policy"))
+    answer = reviews.Answer(allowed=False, code=_BAD_REQUEST, message=message, reason="policy")
+    return Validated(answer.complete(request))

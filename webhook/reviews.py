@@ -1,12 +1,11 @@
 """Decodes AdmissionReview requests (admission.k8s.io/v1), and encodes and describes the answers.
 
 Checks the envelope, limits the number of values in a review and the size of responses. Decoding is typed and partial:
-fields that no handler reads are skipped (managedFields is 45 % of a pod's review). An answer has the values for
-metrics, logs and Events. Other modules count and log them after the response.
+fields that no handler reads are skipped (managedFields is 45 % of a pod's review). An answer has the values for metrics
+and Events too. Other modules count and post them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -16,43 +15,62 @@ from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
 
 ALLOWED, PATCHED, REFUSED = "allowed", "patched", "refused"
+UNKNOWN = "unknown"  # in metrics and audit annotations in place of a fabric or role that the policy does not define
 WOULD_PATCH, WOULD_REFUSE = "would-patch", "would-refuse"  # in mode `warn`, in which the object is admitted unchanged
 
 
-class EventRecord(msgspec.Struct, frozen=True):
-    """Messages about one pod, to be posted as Events on the object that creates such pods."""
-
-    namespace: str
-    owner: views.OwnerReference
-    rejected: bool
-    messages: tuple[str, ...]
-
-
 class Answer(msgspec.Struct, frozen=True):
-    """The answer to one review. Answers to equal requests differ in `uid`, `dry_run` and `events` only."""
+    """The answer to one review. Without `operations` there is no patch."""
 
-    uid: str  # of the request
-    fields: bytes  # of the response, after the uid
-    outcome: str
+    allowed: bool = True
+    operations: Sequence[Mapping[str, Any]] = ()
+    warnings: Sequence[reasons.Reason] = ()
+    audit: Mapping[str, str] = {}
+    code: int = 403  # this and the next two are of a rejection
+    message: str = ""
+    reason: str = ""  # its code, which a client of the API server gets as a cause of the Status
     fabric: str = ""  # "" if no fabric is involved
     role: str = ""  # "" for any other object than a pod
-    reason: str = ""  # reason code of a rejection
-    warnings: Sequence[reasons.Reason] = ()
+    unenforced: str = ""  # outcome in mode `warn`
+    problem: str = ""  # the message of a rejection without the pod's name
+    namespace: str = ""
+    owner: views.OwnerReference | None = None  # of the pod: gets Events about it
+    claimants: tuple[views.Pod, ...] = ()  # pods whose claim templates are to be written
+    uid: str = ""  # of the request
     dry_run: bool = False
-    events: tuple[EventRecord, ...] = ()  # none on a dry run
-    claimants: tuple[views.Pod, ...] = ()  # pods whose claim templates are to be written; none on a dry run
+
+    def complete(self, request: "Request[Any]") -> "Answer":
+        """Return the answer to this request. A dry run causes no Event and no claim template."""
+        answer = msgspec.structs.replace(self, uid=request.uid, dry_run=bool(request.dry_run))
+        return msgspec.structs.replace(answer, owner=None, claimants=()) if request.dry_run else answer
+
+    @property
+    def outcome(self) -> str:
+        """Return what happens to the object, for metrics."""
+        if not self.allowed:
+            return REFUSED
+        return self.unenforced or (PATCHED if self.operations else ALLOWED)
 
     @property
     def body(self) -> bytes:
         """Return the encoded review."""
-        return b'%b{"uid":%b,%b}}' % (_HEAD, msgspec.json.encode(self.uid), self.fields)
+        response: dict[str, Any] = {"uid": self.uid, "allowed": self.allowed}
+        if not self.allowed:
+            response["status"] = {"code": self.code, "message": self.message}
+            if self.reason:
+                response["status"]["details"] = {"causes": [{"reason": self.reason, "message": self.message}]}
+        elif self.operations:
+            response["patchType"] = "JSONPatch"
+            response["patch"] = msgspec.json.encode(self.operations)  # as bytes, which are encoded in base64
+        if self.warnings:
+            response["warnings"] = limit_warnings(self.warnings)
+        if self.audit:
+            response["auditAnnotations"] = self.audit
+        return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
 
 
 _MAX_MESSAGE = 4096  # characters: a message contains names that users write and that are not validated yet
-
-
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
-_HEAD = msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND})[:-1] + b',"response":'
 MAX_WARNINGS = 8  # kubectl prints each on a line; the API server drops warnings beyond 4096 characters in total
 MAX_WARNING = 256  # characters of one warning
 
@@ -104,73 +122,16 @@ class Review(msgspec.Struct, Generic[R], frozen=True, rename="camel"):
     request: R | None = None
 
 
-class Response(msgspec.Struct, frozen=True):
-    """The response to a review. No `operations`: no patch. `code`, `message` and `cause` are for rejections."""
-
-    allowed: bool = True
-    operations: Sequence[Mapping[str, Any]] = ()
-    warnings: Sequence[reasons.Reason] = ()
-    audit: Mapping[str, str] = {}
-    code: int = 403
-    message: str = ""
-    cause: str = ""  # code of a rejection
-
-
-def reject(message: str, cause: str, audit: Mapping[str, str] = MappingProxyType({})) -> Response:
+def reject(message: str, reason: str, fabric: str = "") -> Answer:
     """Return a rejection with its code."""
-    limited = text.limit(message, _MAX_MESSAGE)
-    return Response(allowed=False, message=limited, cause=cause, audit={**audit, "refused": cause})
-
-
-def build_answer(  # noqa: PLR0913 - what metrics and Events report, by name
-    request: Request[Any],
-    response: Response,
-    *,
-    outcome: str = "",
-    fabric: str = "",
-    role: str = "",
-    reason: str = "",
-    events: tuple[EventRecord, ...] = (),
-) -> Answer:
-    """Return the answer with a response. The outcome and the reason are by default those of the response."""
-    fields: dict[str, Any] = {"allowed": response.allowed}
-    own = ALLOWED
-    if not response.allowed:
-        own = REFUSED
-        fields["status"] = {"code": response.code, "message": response.message}
-        if response.cause:  # a client of the API server gets it as a cause of the Status
-            fields["status"]["details"] = {"causes": [{"reason": response.cause, "message": response.message}]}
-    elif response.operations:
-        own = PATCHED
-        fields["patchType"] = "JSONPatch"
-        fields["patch"] = msgspec.json.encode(response.operations)  # as bytes, which are encoded in base64
-    if response.warnings:
-        fields["warnings"] = limit_warnings(response.warnings)
-    if response.audit:
-        fields["auditAnnotations"] = response.audit
+    known = fabric or UNKNOWN
     return Answer(
-        uid=request.uid,
-        fields=msgspec.json.encode(fields)[1:-1],
-        outcome=outcome or own,
-        fabric=fabric,
-        role=role,
-        reason=reason or response.cause,
-        warnings=response.warnings,
-        dry_run=bool(request.dry_run),
-        events=() if request.dry_run else events,
+        allowed=False,
+        message=text.limit(message, _MAX_MESSAGE),
+        reason=reason,
+        audit={"fabric": known, "refused": reason},
+        fabric=known,
     )
-
-
-def allow(request: Request[Any], warnings: Sequence[reasons.Reason] = ()) -> Answer:
-    """Return an answer that admits the object unchanged."""
-    return build_answer(request, Response(warnings=warnings))
-
-
-def add_warnings(answer: Answer, warnings: Sequence[reasons.Reason]) -> Answer:
-    """Return the answer with further warnings."""
-    everything = (*answer.warnings, *warnings)
-    fields = msgspec.json.decode(b"{%b}" % answer.fields) | {"warnings": limit_warnings(everything)}
-    return msgspec.structs.replace(answer, fields=msgspec.json.encode(fields)[1:-1], warnings=everything)
 
 
 def decode(decoder: msgspec.json.Decoder[Review[R]], body: bytes, kind: GroupVersionKind | None = None) -> R:
@@ -216,25 +177,16 @@ MAX_POD_VALUES = 10_000  # above any pod in use: 2,000 variables with their mana
 TOO_LARGE = "too-large"  # code of the rejection
 
 
-class _Metadata(views.View, frozen=True):
-    """The names and annotations of an object."""
-
-    name: str = ""
-    generate_name: str = ""
-    annotations: dict[str, str] | None = None
-
-
 class _Object(views.View, frozen=True):
-    """An object of a review, of which only names and annotations are decoded."""
+    """An object of a review, of which only the metadata is decoded."""
 
-    metadata: _Metadata = _Metadata()
-    spec: msgspec.Raw = msgspec.Raw()
+    metadata: views.ObjectMeta = views.ObjectMeta()
 
 
 _REQUESTS = msgspec.json.Decoder(Review[Request[_Object]])
 
 
-def reject_too_large(body: bytes, limit: int) -> tuple[Request[_Object], Response] | None:
+def reject_too_large(body: bytes, limit: int) -> tuple[Request[Any], Answer] | None:
     """Return the request and its rejection if its object has more list entries and keys than `limit`; else None.
 
     Raises MalformedError for a body that is not a review.
@@ -243,24 +195,11 @@ def reject_too_large(body: bytes, limit: int) -> tuple[Request[_Object], Respons
     if len(body) <= 2 * limit or (count := body.count(b",")) <= limit:
         return None
     request = decode(_REQUESTS, body)
-    tree = request.object or _Object()
-    name = tree.metadata.name or f"{tree.metadata.generate_name}*"
-    largest = " and ".join(_list_largest(tree, count))
+    metadata = (request.object or _Object()).metadata
+    name = metadata.name or f"{metadata.generate_name}*"
     message = (
-        f"{request.kind.kind} {request.namespace}/{name}: the object has about {count} list entries and keys"
-        f"{f', most in {largest}' if largest else ''}; the limit is {limit} with label {names.FABRIC}: shorten its "
-        f"lists, move settings into a ConfigMap, or opt out with {names.FABRIC}: {names.FABRIC_NONE}"
+        f"{request.kind.kind} {request.namespace}/{name}: the object has about {count} list entries and keys; the "
+        f"limit is {limit} with label {names.FABRIC}: shorten its lists and annotations, move settings into a "
+        f"ConfigMap, or opt out with {names.FABRIC}: {names.FABRIC_NONE}"
     )
     return request, reject(message, TOO_LARGE)
-
-
-_SHARE = 4  # a part is named that has a fourth of all entries
-_MAX_NAME = 320  # characters of a named part: an annotation's key has 317 at most, and the fix comes after it
-
-
-def _list_largest(tree: _Object, total: int) -> Iterator[str]:
-    """Yield the spec and the annotations that have a fourth or more of all list entries and keys of an object."""
-    annotations = {f"annotation {key}": value.count(",") for key, value in (tree.metadata.annotations or {}).items()}
-    for name, entries in {"spec": bytes(tree.spec).count(b","), **annotations}.items():
-        if entries * _SHARE >= total:
-            yield f"{text.limit(name, _MAX_NAME)} (about {entries})"

@@ -27,7 +27,6 @@ from webhook import reviews
 _MAX_AUDIT = 1024  # characters of an audit annotation
 _ANNOTATIONS = "/metadata/annotations"
 _DECODER = msgspec.json.Decoder(reviews.Review[reviews.UpdateRequest])
-_NO_TEMPLATES: Mapping[str, templates.Template] = {}
 _NO_POLICY = reason.Reason(
     AdmissionCode.PODS_REJECTED,
     "railwright has no policy in force yet: no devices are added to the templates, and their pods are rejected until "
@@ -44,7 +43,6 @@ class _WorkloadReview(msgspec.Struct, frozen=True):
     request: reviews.UpdateRequest
     workload: templates.Workload
     before: templates.Workload | None
-    applied: Mapping[str, templates.Template] = {}  # templates of kubectl's last-applied manifest, by title
 
     @property
     def title(self) -> str:
@@ -57,12 +55,18 @@ class _WorkloadReview(msgspec.Struct, frozen=True):
 async def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> reviews.Answer:
     """Answer a review, template by template, and other requests in between. Raises reviews.MalformedError."""
     if too_large := reviews.reject_too_large(body, frameworks.MAX_VALUES):
-        _get_kind(too_large[0].kind)
-        return reviews.build_answer(*too_large)
+        named, rejection = too_large
+        _get_kind(named.kind)
+        return rejection.complete(named)
     request = reviews.decode(_DECODER, body)
-    kind = _get_kind(request.kind)
+    return (await _answer(request, _get_kind(request.kind), policy, get_facts)).complete(request)
+
+
+async def _answer(
+    request: reviews.UpdateRequest, kind: frameworks.WorkloadKind, policy: policies.Policy | None, get_facts: GetFacts
+) -> reviews.Answer:
     if request.operation not in {"CREATE", "UPDATE"} or request.sub_resource:
-        return reviews.allow(request)
+        return reviews.Answer()
     review = _read_review(request, kind)
     if isinstance(review, reviews.Answer):
         return review
@@ -71,13 +75,13 @@ async def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFact
         return await _handle_frozen(review, policy, cluster_facts)
     changed_templates = templates.find_changed(review.workload, review.before)
     if policy is None:
-        return _handle_without_policy(review, changed_templates, cluster_facts)
+        return _answer_without_policy(changed_templates, cluster_facts)
     plans, injected_count = [], 0
     for template in changed_templates:
         await asyncio.sleep(0)
         outcome = admission.plan_template(template, policy, cluster_facts, review.title)
         if isinstance(outcome, injection_plan.Refusal):
-            return _reject(request, outcome)
+            return reviews.reject(outcome.message, outcome.reason, outcome.fabric)
         plans.append(outcome)
         injected_count += outcome.injection is not None or not outcome.is_enforced
         if injected_count > frameworks.MAX_TEMPLATES:
@@ -87,7 +91,7 @@ async def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFact
                 f"{review.title}: more than {frameworks.MAX_TEMPLATES} of its templates opt in to a fabric; "
                 "use `replicas` for equal templates, or split it into several workloads"
             )
-            return _reject(request, injection_plan.Refusal("", "too-large", message))
+            return reviews.reject(message, reviews.TOO_LARGE)
     await asyncio.sleep(0)
     answer = _add_topology(review, plans, policy.document)
     return msgspec.structs.replace(answer, claimants=_list_claimants(review, plans))
@@ -113,9 +117,8 @@ def _add_topology(
 
 
 def _list_claimants(review: _WorkloadReview, plans: Sequence[template_plan.TemplatePlan]) -> tuple[views.Pod, ...]:
-    """Return the pods of the workload that will name claim templates of railwright; none on a dry run."""
+    """Return the pods of the workload that will name claim templates of railwright."""
     pods = [plan.injection.pod for plan in plans if plan.injection is not None and plan.is_enforced]
-    claimants = [] if review.request.dry_run else [pod for pod in pods if claim_templates.list_claims(pod)]
     metadata = review.workload.metadata
     return tuple(
         msgspec.structs.replace(
@@ -124,7 +127,8 @@ def _list_claimants(review: _WorkloadReview, plans: Sequence[template_plan.Templ
                 pod.metadata, namespace=review.request.namespace, name=metadata.name or f"{metadata.generate_name}*"
             ),
         )
-        for pod in claimants
+        for pod in pods
+        if claim_templates.list_claims(pod)
     )
 
 
@@ -146,7 +150,7 @@ def _read_review(request: reviews.UpdateRequest, kind: frameworks.WorkloadKind) 
     if request.object is None:
         raise reviews.MalformedError(f"request.object is missing; {request.operation} has one")
     is_update = request.operation == "UPDATE" and request.old_object is not None
-    before, applied = None, _NO_TEMPLATES
+    before = None
     try:
         if is_update:
             with contextlib.suppress(templates.TooManyEntriesError):
@@ -154,13 +158,11 @@ def _read_review(request: reviews.UpdateRequest, kind: frameworks.WorkloadKind) 
         workload = templates.read(kind, request.object)
     except templates.TooManyEntriesError as error:
         if is_update and before is None:
-            return reviews.allow(request)
-        return _reject(request, injection_plan.Refusal("", "too-large", str(error)))
+            return reviews.Answer()
+        return reviews.reject(str(error), reviews.TOO_LARGE)
     except templates.UnreadableError as error:
         raise reviews.MalformedError(f"the {kind.name} does not decode: {error}") from None
-    if before is not None and kind.is_frozen:
-        applied = template_plan.read_applied(before)
-    return _WorkloadReview(request, workload, before, applied)
+    return _WorkloadReview(request, workload, before)
 
 
 def _combine_plans(
@@ -175,18 +177,17 @@ def _combine_plans(
     changes = sum(len(plan.changes) for plan in plans)
     audit = {"fabric": ",".join(sorted({injection.fabric for injection in injections})), "changes": str(changes)}
     is_unenforced = not injections and not is_enforced
-    response = reviews.Response(
+    return reviews.Answer(
         operations=operations,
         warnings=(
             *keys.check_workload(review.workload, review.before),
             *(warning for plan in plans for warning in plan.warnings),
             *topology.warnings,
-            *_warn_overridden_labels(review),
+            *_warn_of_labels(review),
         ),
         audit=audit if injections else {"mode": policies.WARN} if is_unenforced else {},
+        unenforced=reviews.WOULD_PATCH if is_unenforced and not operations else "",
     )
-    outcome = reviews.WOULD_PATCH if is_unenforced and not operations else ""
-    return reviews.build_answer(review.request, response, outcome=outcome)
 
 
 def build_template_operations(template: templates.Template, changes: Sequence[drafts.Change]) -> list[drafts.Operation]:
@@ -209,23 +210,26 @@ def _add_fields(workload: templates.Workload, fields: Mapping[str, Any]) -> list
     return operations + [{"op": "add", "path": pointer, "value": value} for pointer, value in fields.items()]
 
 
-def _warn_overridden_labels(review: _WorkloadReview) -> Iterator[reason.Reason]:
-    """Yield warnings for templates with an own label, if the workload's label changes.
+def _warn_of_labels(review: _WorkloadReview) -> Iterator[reason.Reason]:
+    """Yield a warning for each template that does not get the changed label of the workload.
 
-    The template's label takes precedence (docs/interface.md 1.2), and may be an earlier copy of the workload's label.
+    A label of the template takes precedence (docs/interface.md 1.2), and may be an earlier copy of the workload's.
+    An immutable template gets no label any more.
     """
-    if review.before is None or review.workload.label == review.before.label:
+    workload, before = review.workload, review.before
+    label, kind = workload.label, workload.kind.name
+    if before is None or label == before.label:
         return
-    for template in review.workload.templates:
+    if workload.kind.is_frozen:
+        cause, fix = "cannot change any more", f"delete the {kind}, and create it again with the label"
+    else:
+        cause, fix = "has a label of its own", "change it in the template too"
+    for template in workload.templates:
         own = template.pod.metadata.labels.get(names.FABRIC)
-        if own is not None and own != review.workload.label:
-            kind = review.workload.kind.name
-            overridden = reason.Reason(
-                AdmissionCode.LABEL_NOT_PASSED,
-                f"its own label {names.FABRIC} {text.quote(own)} takes precedence over the changed label of the {kind}",
-                fix="change it in the template too",
-            )
-            yield overridden.locate(template.title)
+        may_differ = label in (None, names.FABRIC_NONE) if workload.kind.is_frozen else own is None
+        if own != label and not may_differ:
+            message = f"the template does not get the changed label {names.FABRIC} of the {kind}: it {cause}"
+            yield reason.Reason(AdmissionCode.LABEL_NOT_PASSED, message, fix=fix).locate(template.title)
 
 
 async def _handle_frozen(
@@ -239,10 +243,11 @@ async def _handle_frozen(
     """
     devices = _list_devices(policy, cluster_facts)
     before = {template.title: template for template in review.before.templates} if review.before else {}
+    written = template_plan.read_applied(review.before) if review.before else {}  # by kubectl apply
     restored = []
     for template in templates.find_changed(review.workload, review.before)[: frameworks.MAX_TEMPLATES]:
         await asyncio.sleep(0)
-        stored, applied = before.get(template.title), review.applied.get(template.title)
+        stored, applied = before.get(template.title), written.get(template.title)
         if (
             stored is not None
             and opt_in.find_label(template_plan.build_pod(stored), cluster_facts.namespace_labels) is not None
@@ -254,12 +259,11 @@ async def _handle_frozen(
     ]
     fields = _list_restored_fields(review)
     titles = [*(template.title for template, _ in restored), *fields]
-    response = reviews.Response(
+    return reviews.Answer(
         operations=operations + _add_fields(review.workload, fields),
-        warnings=tuple(_warn_late_label(review)),
+        warnings=tuple(_warn_of_labels(review)),
         audit={"restored": text.limit(", ".join(titles), _MAX_AUDIT)} if titles else {},
     )
-    return reviews.build_answer(review.request, response)
 
 
 def _list_restored_fields(review: _WorkloadReview) -> Mapping[str, Any]:
@@ -267,23 +271,6 @@ def _list_restored_fields(review: _WorkloadReview) -> Mapping[str, Any]:
     if review.before is None or not gang_topology.is_field_written(review.before.templates):
         return {}
     return gang_topology.list_restored(review.before.tree, review.workload.tree)
-
-
-def _warn_late_label(review: _WorkloadReview) -> Iterator[reason.Reason]:
-    """Yield a warning if an update labels a workload whose templates cannot get the label any more."""
-    workload, before = review.workload, review.before
-    label = workload.label
-    if before is None or label in (None, names.FABRIC_NONE, before.label):
-        return
-    if any(template.pod.metadata.labels.get(names.FABRIC) != label for template in workload.templates):
-        kind, value = workload.kind.name, text.truncate(str(label), 63)
-        late = reason.Reason(
-            AdmissionCode.LABEL_TOO_LATE,
-            f"label {names.FABRIC} {value!r} of the {kind} comes too late: its template cannot change any more, so its "
-            "pods do not get the label",
-            fix=f"delete the {kind}, and create it again with the label",
-        )
-        yield late
 
 
 def _list_devices(policy: policies.Policy | None, cluster_facts: facts.ClusterFacts) -> Collection[str]:
@@ -295,8 +282,8 @@ def _list_devices(policy: policies.Policy | None, cluster_facts: facts.ClusterFa
     return (rail_resources | network_resources) - set(policy.document.accelerators)
 
 
-def _handle_without_policy(
-    review: _WorkloadReview, changed_templates: Sequence[templates.Template], cluster_facts: facts.ClusterFacts
+def _answer_without_policy(
+    changed_templates: Sequence[templates.Template], cluster_facts: facts.ClusterFacts
 ) -> reviews.Answer:
     """Copy only the workload's label while there is no policy. Pods without it would run without their network."""
     operations = [
@@ -308,10 +295,4 @@ def _handle_without_policy(
         opt_in.find_label(template_plan.build_pod(template), cluster_facts.namespace_labels) is not None
         for template in changed_templates
     )
-    response = reviews.Response(operations=operations, warnings=(_NO_POLICY,) if may_opt_in else ())
-    return reviews.build_answer(review.request, response)
-
-
-def _reject(request: reviews.UpdateRequest, refusal: injection_plan.Refusal) -> reviews.Answer:
-    response = reviews.reject(refusal.message, refusal.reason, {"fabric": refusal.fabric or "unknown"})
-    return reviews.build_answer(request, response, fabric=refusal.fabric)
+    return reviews.Answer(operations=operations, warnings=(_NO_POLICY,) if may_opt_in else ())

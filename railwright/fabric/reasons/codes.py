@@ -223,10 +223,6 @@ class AdmissionCode(ReasonCode):
     PODS_REJECTED = "PodsRejected", "The pods of a template would be rejected now."
     LABEL_NOT_PASSED = "LabelNotPassed", "The label of the object does not reach its pods."
     LABEL_IN_TEMPLATE = "LabelInTemplate", "Only a template has the label, so quotas do not count the devices."
-    LABEL_TOO_LATE = (
-        "LabelTooLate",
-        "The label is added when it has no effect any more: to a pod, or to a workload whose template cannot change.",
-    )
     CLAIM_TEMPLATE_NOT_WRITTEN = (
         "ClaimTemplateNotWritten",
         "A claim template could not be written now, or the webhook has no right to write any.",

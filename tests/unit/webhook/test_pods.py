@@ -132,14 +132,13 @@ def test_a_dry_run_gets_the_same_answer_and_is_marked():
     assert answer.body == pods.handle(review(pod()), BY, facts).body
 
 
-def test_a_refusal_is_an_event_of_the_owner_except_on_a_dry_run():
+def test_events_about_a_refusal_are_on_the_owner_except_on_a_dry_run():
     tree = pod(label="g")
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
     tree["metadata"]["ownerReferences"] = [owner]
-    (event,) = pods.handle(review(tree), BY, facts).events
-    assert (event.owner.kind, event.owner.name, event.rejected) == ("Job", "train", True)
-    assert event.messages[0].startswith("unknown-fabric: ")
-    assert pods.handle(review(tree, dryRun=True), BY, facts).events == ()
+    refused = pods.handle(review(tree), BY, facts)
+    assert (refused.owner.kind, refused.owner.name, refused.namespace) == ("Job", "train", "webhook-bench")
+    assert pods.handle(review(tree, dryRun=True), BY, facts).owner is None
 
 
 def test_a_creation_without_an_object_is_malformed():  # other malformed reviews: test_reviews.py
@@ -150,28 +149,12 @@ def test_a_creation_without_an_object_is_malformed():  # other malformed reviews
 MANY = [{"name": f"N{n}", "value": "v"} for n in range(10_000)]
 
 
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-
-
-@pytest.mark.parametrize(
-    ("tree", "named"),
-    [
-        (pod(gpus(8, env=MANY)), "most in spec (about 20"),
-        (
-            pod(gpus(8, env=MANY), annotations={LAST_APPLIED: json.dumps(MANY), "note": "a,b"}),
-            f") and annotation {LAST_APPLIED} (about 19999); the limit",
-        ),
-        (pod(gpus(8), annotations={"note": "," * 20_000}), "most in annotation note (about 20000); the limit"),
-        (pod(gpus(8), annotations={f"k{n}": "," * 100 for n in range(200)}), "entries and keys; the limit"),
-        (pod(gpus(8), annotations={"k" * 5000: "," * 20_000}), "kkk... (about 20000); the limit"),  # no valid key
-    ],
-)
-def test_a_rejection_for_size_names_the_limit_the_longest_part_and_the_fix(tree, named):
+@pytest.mark.parametrize("tree", [pod(gpus(8, env=MANY)), pod(gpus(8), annotations={"note": "," * 20_000})])
+def test_a_rejection_for_size_names_the_limit_and_the_fix(tree):
     answered = pods.handle(review(tree), BY, facts)
     response = json.loads(answered.body)["response"]
     assert not response["allowed"]
     assert answered.reason == codes.RejectionCode.TOO_LARGE
     message = response["status"]["message"]
-    assert "the object has about " in message
-    assert named in message
-    assert "limit is 10000 with label railwright.io/fabric: shorten its lists" in message
+    assert "the object has about 20" in message
+    assert "limit is 10000 with label railwright.io/fabric: shorten its lists and annotations" in message

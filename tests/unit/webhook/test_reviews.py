@@ -37,8 +37,8 @@ def raw(tree: object) -> bytes:
     return json.dumps(tree).encode()
 
 
-def sent(response_sent: reviews.Response, uid: str = "u-1") -> dict:
-    answer = json.loads(reviews.build_answer(reviews.Request(uid=uid), response_sent).body)
+def sent(answered: reviews.Answer, uid: str = "u-1") -> dict:
+    answer = json.loads(answered.complete(reviews.Request(uid=uid)).body)
     assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     return answer["response"]
 
@@ -84,21 +84,21 @@ def test_a_body_that_reviews_no_pod_is_malformed_with_the_cause(what):
 
 
 def test_the_uid_is_echoed_and_without_operations_there_is_no_patch():
-    assert sent(reviews.Response(), uid='a"b\\c') == {"uid": 'a"b\\c', "allowed": True}
+    assert sent(reviews.Answer(), uid='a"b\\c') == {"uid": 'a"b\\c', "allowed": True}
 
 
 def test_a_patch_comes_with_its_type_and_decodes_to_the_operations():
     operations = [{"op": "add", "path": "/metadata/annotations", "value": {"ü": "\u2028"}}]
-    response = sent(reviews.Response(operations=operations))
+    response = sent(reviews.Answer(operations=operations))
     assert response["patchType"] == "JSONPatch"
     assert json.loads(base64.b64decode(response["patch"], validate=True)) == operations
 
 
 def test_a_refusal_carries_code_and_message_and_never_a_patch():
-    response_sent = reviews.Response(
+    refused = reviews.Answer(
         allowed=False, code=403, message="no", operations=[{"op": "add", "path": "/a", "value": 1}]
     )
-    assert sent(response_sent) == {"uid": "u-1", "allowed": False, "status": {"code": 403, "message": "no"}}
+    assert sent(refused) == {"uid": "u-1", "allowed": False, "status": {"code": 403, "message": "no"}}
 
 
 @given(st.lists(st.text(max_size=600), max_size=40))

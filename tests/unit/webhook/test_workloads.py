@@ -252,7 +252,9 @@ def test_a_changed_label_that_the_label_of_a_template_overrides_is_reported(labe
     new["metadata"]["labels"] = {} if label is None else {FABRIC: label}
     response = update(DEPLOYMENT, new, old)
     assert "patch" not in response
-    assert "its own label railwright.io/fabric 'f' takes precedence" in response["warnings"][0]
+    (warning,) = response["warnings"]
+    assert warning.startswith("LabelNotPassed: spec.template: the template does not get the changed label ")
+    assert warning.endswith(" of the Deployment: it has a label of its own; change it in the template too")
 
 
 def test_without_a_policy_workloads_are_allowed_their_label_copied_and_the_trouble_reported():
@@ -351,7 +353,10 @@ def test_a_label_added_after_the_template_became_immutable_is_reported_with_the_
     answer = working.get_response(working.review(row, labelled, operation="UPDATE", oldObject=stored), BY)
     assert "patch" not in answer
     (warning,) = answer["warnings"]
-    assert warning.startswith(f"LabelTooLate: label railwright.io/fabric 'f' of the {row.name} comes too late")
+    assert warning.startswith("LabelNotPassed: ")
+    assert (
+        f"does not get the changed label railwright.io/fabric of the {row.name}: it cannot change any more" in warning
+    )
     assert warning.endswith(f"delete the {row.name}, and create it again with the label")
     again = working.review(row, labelled, operation="UPDATE", oldObject=labelled)
     assert "warnings" not in working.get_response(again, BY)
