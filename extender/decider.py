@@ -91,7 +91,7 @@ class ScoredPods:
             return
         pod = self._pods[request.uid] = assumed_pods.AssumedPod(
             uid=request.uid,
-            key=request.key,
+            key=f"{request.namespace}/{request.name}",
             gang=request.gang,
             rank=request.rank,
             node=node,

@@ -5,7 +5,7 @@ Leaves have few tiers with large gaps between their scores, so that other plugin
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -47,7 +47,7 @@ class Decision(msgspec.Struct, frozen=True):
     @property
     def peers_by_leaf(self) -> Mapping[topology.Domain, int]:
         """Return the number of placed peers by leaf."""
-        return Counter(_list_leaves(self.gang.placed, self.view))
+        return Counter(self.view.get_leaf(peer.node) for peer in self.gang.placed)
 
     @property
     def scores(self) -> dict[str, float]:
@@ -63,17 +63,12 @@ class Decision(msgspec.Struct, frozen=True):
         nodes_by_leaf = self.view.index.nodes_by_leaf
         tiers = {} if self.fills_used_nodes else rank_leaves(nodes_by_leaf, self)
         tier_by_node = {name: tier for leaf, tier in tiers.items() for name in nodes_by_leaf[leaf]}
-
-        locality = score_terms.score_locality(self.view.request)
-
-        def compute_score(tier: float | None, node_class: node_evaluation.NodeClass | None) -> float:
-            if node_class is None or node_class.facts.broken:
-                return 0.0
-            rating = rate(ELSEWHERE if tier is None else tier, node_class, self)
-            return node_class.score + locality * rating.value
-
         pairs = list(zip(map(tier_by_node.get, names), self.view.find_classes(names), strict=True))
-        scores = {pair: compute_score(*pair) for pair in set(pairs)}
+        locality, scores = score_terms.score_locality(self.view.request), dict.fromkeys(pairs, 0.0)
+        for tier, node_class in scores:
+            if node_class is not None and not node_class.facts.broken:
+                rating = rate(ELSEWHERE if tier is None else tier, node_class, self)
+                scores[tier, node_class] = node_class.score + locality * rating.value
         return dict(zip(names, map(scores.__getitem__, pairs), strict=True))
 
     def list_in_domain(self, nodes: Sequence[str], last: topology.Domain) -> Sequence[str]:
@@ -117,13 +112,16 @@ def decide(
     kind = planning_view.index.kind
     rails = [need.resource for need in kind.needs if need.resource not in kind.unrequested]
     begun = gang_memory.list_begun(key, frozenset(rails or kind.demand.names), memory, cluster)
-    preferred = _choose_nodes(planning_view) if kind.is_single_pod else None
     segmented = segments.find_segments(request, cluster, view.index.leaf_by_node) if request.has_segment else None
-    whole = preferred
-    if whole is None:
+    fills_used_nodes = False
+    if kind.is_single_pod and (leaves := _choose_nodes(planning_view)):
+        whole = planner.build_capacity_on(view.index, leaves)
+        fills_used_nodes = not any(known.is_idle for known in whole.classes)
+    else:
         is_on_all_leaves = segmented is not None and not request.is_confined
         whole = planner.build_capacity(planning_view, on_all_leaves=is_on_all_leaves)
-    whole = whole if segmented is None else segmented.limit(whole)
+    if segmented is not None:
+        whole = segmented.limit(whole)
     capacity = gang_memory.exclude_reserved_nodes(whole, begun.values())
     part = request.part if request.is_confined else ""
     if part and sum(whole.count_slots().values()) < gang.unplaced:
@@ -131,7 +129,7 @@ def decide(
     ring = rank_order.Ring(
         waiting=gang.waiting,
         placed=[peer.rank for peer in gang.placed_workers],
-        leaves=_list_leaves(gang.placed_workers, view),
+        leaves=[view.get_leaf(peer.node) for peer in gang.placed_workers],
         is_closed=not gang.missing,
     )
     remembered = memory.get(key, gang_memory.UNKNOWN)
@@ -150,6 +148,8 @@ def decide(
         on_offered = msgspec.structs.replace(capacity, nodes=offered)
         target_plan = planner.solve(gang.unplaced, on_offered, peers)
         target_leaf = next(iter(target_plan.leaves), None)
+    in_leaf = capacity.nodes.get(target_leaf, {}) if target_leaf is not None else {}
+    meeting = [known for known, nodes in in_leaf.items() if nodes > 0 and target_plan.is_met_by(known)]
     planned = msgspec.structs.replace(remembered, reserved={})
     if plan.is_complete:
         reserved = gang_memory.reserve(gang.unplaced, plan, capacity, target_leaf)
@@ -163,15 +163,9 @@ def decide(
         capacity=capacity,
         begun=tuple(begun) if capacity is not whole else (),
         target_leaf=target_leaf,
-        max_fill_priority=_find_min_fill_priority(capacity, target_leaf, target_plan),
-        fills_used_nodes=preferred is not None and not any(known.is_idle for known in preferred.classes),
+        max_fill_priority=min([known.fill_priority for known in meeting], default=NO_FILL_LIMIT),
+        fills_used_nodes=fills_used_nodes,
     )
-
-
-def _list_leaves(placed: Sequence[gang_status.PlacedPeer], view: node_index.RequestView) -> Sequence[topology.Domain]:
-    """Return the leaf of each placed pod."""
-    leaves = list(map(view.index.leaf_by_node.get, [peer.node for peer in placed]))
-    return [leaf or topology.NO_DOMAIN for leaf in leaves]
 
 
 def _summarize_peers(
@@ -195,55 +189,36 @@ def _summarize_peers(
     )
 
 
-def _find_min_fill_priority(
-    capacity: planner.GangCapacity, target_leaf: topology.Domain | None, plan: planner.Plan
-) -> int:
-    """Return the lowest fill priority of the nodes in the target leaf that meet the plan."""
-    counts = capacity.nodes.get(target_leaf, {}) if target_leaf is not None else {}
-    known = (node_class for node_class, nodes in counts.items() if nodes > 0)
-    return min((node.fill_priority for node in known if plan.is_met_by(node)), default=NO_FILL_LIMIT)
-
-
 # --- single-pod jobs ----------------------------------------------------------------------------------------
-# Partly used nodes come first, in the order of `score_terms`. The leaf matters only if the pod needs an idle node,
-# because gangs need leaves with many idle nodes.
+# Partly used nodes come first, in the order of their scores (`score_terms`). The leaf matters only if the pod needs an
+# idle node, because gangs need leaves with many idle nodes.
 
 
-def _get_fill_order(node_class: node_evaluation.NodeClass) -> tuple[float, ...]:
-    return node_class.fill_order
-
-
-def _choose_nodes(
-    view: node_index.RequestView,
-    get_order: Callable[[node_evaluation.NodeClass], tuple[float, ...]] = _get_fill_order,
-) -> planner.GangCapacity | None:
-    """Return the capacity of the offered nodes that are first in this order; None if no offered node has a slot."""
+def _choose_nodes(view: node_index.RequestView) -> dict[topology.Domain, node_evaluation.Counts]:
+    """Return the offered nodes that come first, as leaf -> class -> number of nodes."""
     nodes = view.request.nodes
-    counts = Counter(zip(map(view.index.leaf_by_node.get, nodes), map(view.get_class, nodes), strict=True))
-    classes = {node_class for _, node_class in counts if node_class and node_class.slot_numa_factors}
-    if not classes:
-        return None
-    orders = {node_class: get_order(node_class) for node_class in classes}
-    first = min(orders.values())
-    preferred = {node_class for node_class in classes if orders[node_class] == first}
-    leaves: dict[topology.Domain, node_evaluation.Counts] = {}
+    leaves = map(view.index.leaf_by_node.get, nodes)
+    counts = Counter(zip(leaves, view.find_classes(nodes), strict=True))
+    orders = {
+        node_class: (node_class.fill_priority, -round(node_class.score, 6))
+        for _, node_class in counts
+        if node_class and node_class.slot_numa_factors
+    }
+    chosen: dict[topology.Domain, node_evaluation.Counts] = {}
     for (leaf, node_class), count in counts.items():
-        if leaf is not None and node_class in preferred:
-            leaves.setdefault(leaf, {})[node_class] = count
-    return planner.build_capacity_on(view.index, leaves)
+        if leaf is not None and node_class in orders and orders[node_class] == min(orders.values()):
+            chosen.setdefault(leaf, {})[node_class] = count
+    return chosen
 
 
 def plan_single_pod(view: node_index.RequestView) -> planner.Plan:
     """Return the plan for the node that a single-pod job gets. Of nodes with equal scores it may get the slowest."""
-
-    def get_order(node_class: node_evaluation.NodeClass) -> tuple[float, ...]:
-        bandwidth_of_pod = node_evaluation.list_bandwidths(node_class, node_class.rails)[0]
-        return node_class.fill_priority, -node_class.score, bandwidth_of_pod
-
-    capacity = _choose_nodes(view)
-    if capacity is not None and not any(known.is_idle for known in capacity.classes):
-        capacity = _choose_nodes(view, get_order)  # for idle nodes scores depend on the plan
-    return planner.NO_PLAN if capacity is None else planner.solve(1, capacity)
+    leaves = _choose_nodes(view)
+    classes = [node_class for counts in leaves.values() for node_class in counts]
+    if classes and not any(known.is_idle for known in classes):  # for idle nodes scores depend on the plan
+        slowest = min(classes, key=lambda known: node_evaluation.list_bandwidths(known, known.rails)[0])
+        leaves = {leaf: {slowest: counts[slowest]} for leaf, counts in leaves.items() if slowest in counts}
+    return planner.solve(1, planner.build_capacity_on(view.index, leaves)) if leaves else planner.NO_PLAN
 
 
 # --- the rating of a node -------------------------------------------------------------------------------------

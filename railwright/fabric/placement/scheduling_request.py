@@ -63,11 +63,6 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     is_confined: bool = False  # Volcano offers the gang, or its parts, the nodes of one HyperNode after the other
     is_single_pod: bool = False  # single-pod job, which fills partly used nodes first; known of a kind (`build_kind`)
 
-    @functools.cached_property
-    def key(self) -> str:
-        """Return namespace/name."""
-        return f"{self.namespace}/{self.name}"
-
     @property
     def accelerators(self) -> tuple[str, ...]:
         """Return the resource names that the policy lists as accelerators."""

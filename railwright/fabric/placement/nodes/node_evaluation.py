@@ -101,7 +101,6 @@ class NodeClass(msgspec.Struct, frozen=True, eq=False):
     has_unsplit_slot: bool  # one of its slots uses no more NUMA nodes than necessary
     fill_priority: int  # order in a leaf, lower first: partly used nodes, idle nodes, nodes that would split NUMA
     score: float = 0.0  # without locality, 0..100
-    fill_order: tuple[float, ...] = ()  # sort key for a single-pod job, lower first; () for other jobs
 
     def get_shares(self, pods: int) -> tuple[Bandwidth, ...]:
         """Return the shares with this number of further pods, or with as many as fit."""

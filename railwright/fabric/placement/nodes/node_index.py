@@ -259,11 +259,7 @@ class NodeIndex:
 
     def _build_class(self, facts: node_evaluation.NodeFacts) -> node_evaluation.NodeClass:
         node_class = node_evaluation.evaluate(self.kind, facts)
-        return msgspec.structs.replace(
-            node_class,
-            score=score_terms.compute_score(node_class, self.kind),
-            fill_order=score_terms.compute_fill_order(node_class) if self.kind.is_single_pod else (),
-        )
+        return msgspec.structs.replace(node_class, score=score_terms.compute_score(node_class, self.kind))
 
 
 # --- the index as one request sees it -------------------------------------------------------------------------

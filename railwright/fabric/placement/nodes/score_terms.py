@@ -123,17 +123,8 @@ _COMPACT, _FULL = 1.0, 0.9  # unsplit GPUs outweigh any difference in utilizatio
 _ALIGNED = 0.5  # weight of rail alignment, in accelerators of utilization
 
 
-def compute_fill_order(node_class: node_evaluation.NodeClass) -> tuple[float, ...]:
-    """Return the sort key of a node for a single-pod job; lower comes first."""
-    return (
-        node_class.fill_priority,
-        -round(_compute_utilization(node_class), 6),
-        -NUMA.score(node_class),
-    )
-
-
 def _score_fill_order(node_class: node_evaluation.NodeClass) -> float:
-    """Return the fill order, without rails, as a number from 0 to 1."""
+    """Return the place of a node in this order, from 0 to 1 for the first."""
     tie = _ALIGNED / max([1, *(usage.allocatable // resources.UNIT for usage in _list_usage(node_class))])
     utilization = (_compute_utilization(node_class) + tie * NUMA.score(node_class)) / (1 + tie)
     return (_COMPACT * node_class.has_unsplit_slot + _FULL * utilization) / (_COMPACT + _FULL)
