@@ -419,7 +419,7 @@ BREAKS = {
         "workload-keys", "warn", "CronJob train/nightly: LabelNotPassed: "),
     "a renamed fabric": (
         rename_fabric, "workload-keys", "warn",
-        "the policy has no fabric 'old', which 1 workload (Deployment train/dep) and 1 pod (train/dep-0) name: "),
+        "the policy has no fabric 'old', which Deployment train/dep, Pod train/dep-0 name: "),
     "a pod of a scheduler that does not ask": (
         place("notebook", "team-scheduler", injected=False), "schedulers", "warn",
         "team-scheduler has placed train/notebook, and the scheduler of these nodes is volcano"),

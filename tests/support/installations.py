@@ -18,7 +18,8 @@ import yaml
 
 from certs import pki
 from railwright.cli.checking import snapshots
-from railwright.fabric import names
+from railwright.cluster.installed_names import EXTENDER, WEBHOOK
+from railwright.fabric import names, views
 
 ROOT = pathlib.Path(__file__).parents[2]
 BASE = ROOT / "manifests" / "base"
@@ -110,7 +111,9 @@ def build_snapshot(trees: Trees, **more: Any) -> snapshots.Snapshot:
     }
     whole = snapshots.Snapshot(NOW, "https://cluster:6443", objects=objects, **more)
     if not whole.dry_runs:
-        whole.dry_runs = {fabric: _admit(whole, fabric) for fabric in whole.fabrics}
+        digest = getattr(whole.policy_result, "digest", "")
+        record = json.dumps({"policy": digest})
+        whole.dry_runs = dict.fromkeys(whole.fabrics, admit(record))
     return whole
 
 
@@ -161,9 +164,9 @@ def trust(trees: Trees, authority: pki.Pair) -> None:
             hook["clientConfig"]["caBundle"] = bundle
 
 
-def _admit(whole: snapshots.Snapshot, fabric: str) -> Tree:
-    record = json.dumps({"policy": getattr(whole.policy_result, "digest", ""), "fabric": fabric})
-    return {"metadata": {"annotations": {names.INJECTION: record}}}
+def admit(record: str) -> views.Pod:
+    """Return a pod with this injection record."""
+    return msgspec.convert({"metadata": {"annotations": {names.INJECTION: record}}, "spec": {}}, views.Pod)
 
 
 @functools.cache
@@ -221,8 +224,8 @@ def _run(trees: Trees, deployment: Tree) -> None:
 
 
 def _certify(trees: Trees) -> None:
-    webhook, authority = pair(f"{snapshots.WEBHOOK}.{names.NAMESPACE}.svc")
-    extender, _ = pair(f"{snapshots.EXTENDER}.{names.NAMESPACE}.svc", authority=authority)
+    webhook, authority = pair(f"{WEBHOOK}.{names.NAMESPACE}.svc")
+    extender, _ = pair(f"{EXTENDER}.{names.NAMESPACE}.svc", authority=authority)
     trees["railwright-webhook-secret"] = [secret(webhook)]
     trees["railwright-webhook-secret"][0]["metadata"]["annotations"] = {"cert-manager.io/certificate-name": "webhook"}
     trees["railwright-extender-secret"] = [secret(extender)]

@@ -11,11 +11,7 @@ from typing import Any
 from railwright.cli.checking import rows
 from railwright.cli.checking.rows import Result, fail, ok, row, skip, warn
 from railwright.cli.checking.snapshots import (
-    CONFIGURATION,
     NAME_LABEL,
-    NAMESPACE,
-    POLICY,
-    WEBHOOK,
     Snapshot,
     get_list,
     get_map,
@@ -24,11 +20,22 @@ from railwright.cli.checking.snapshots import (
     read_selector,
 )
 from railwright.cluster import policies
+from railwright.cluster.installed_names import DISABLED, INSTALLATION, NAMESPACE, POLICY, WEBHOOK
 from railwright.fabric import names, text
 
 GROUP = "admission"
 
-_EDIT = f"kubectl edit mutatingwebhookconfiguration {CONFIGURATION}"
+_ENABLE = "railwright enable"
+_DISABLED = (
+    f"railwright is disabled (`railwright disable`): ConfigMap {DISABLED} has the deleted objects, and "
+    "labelled pods are created without their network"
+)
+_COPY_LEFT = (
+    f"ConfigMap {DISABLED} of `railwright disable` is left: the command stopped halfway, or an upgrade "
+    "enabled railwright again"
+)
+_APPLY = "apply the webhook configurations again: {apply}; then, for the caBundle: railwright certs rotate"
+_EDIT = f"kubectl edit mutatingwebhookconfiguration {INSTALLATION}"
 _MAX_SECONDS = 10  # the API's default of timeoutSeconds; railwright answers faster
 _Hook = Mapping[str, Any]  # an entry of a webhook configuration
 
@@ -41,7 +48,7 @@ def read_expected() -> Mapping[str, _Hook]:
     return {hook["name"]: hook for hook in json.loads(content)}
 
 
-@row(rows.APPLY_WEBHOOKS)
+@row(_APPLY)
 def check_webhook_entries(snapshot: Snapshot) -> Result:
     """Webhook configurations exist, and their entries are those of this release.
 
@@ -64,10 +71,10 @@ def check_webhook_entries(snapshot: Snapshot) -> Result:
     Warns about entries that this release does not have, usually left by another release.
     """
     for source in ("mutating", "validating"):
-        if snapshot.find(source, CONFIGURATION) is None:
+        if snapshot.find(source, INSTALLATION) is None:
             if snapshot.has_copy and source == "mutating":
-                return fail(rows.DISABLED, rows.ENABLE)
-            missing = f"{source.capitalize()}WebhookConfiguration {CONFIGURATION} does not exist"
+                return fail(_DISABLED, _ENABLE)
+            missing = f"{source.capitalize()}WebhookConfiguration {INSTALLATION} does not exist"
             return fail(f"{missing}: the API server does not call the webhook")
     installed = {str(hook.get("name")): hook for hook in snapshot.hooks}
     expected = read_expected()
@@ -80,7 +87,7 @@ def check_webhook_entries(snapshot: Snapshot) -> Result:
         fix = f"apply the entries again: {{apply webhook.failurePolicy=Fail}}; or {_EDIT}"
         return warn(text.join_first(unusual, 3), fix)
     if snapshot.has_copy:
-        return warn(rows.COPY_LEFT, rows.ENABLE)
+        return warn(_COPY_LEFT, _ENABLE)
     if unexpected := sorted(installed.keys() - expected.keys()):
         return warn(f"entries that this release does not have: {', '.join(unexpected)}")
     return ok(text.format_count(len(installed), "entry"))
@@ -176,7 +183,7 @@ def check_admission_policy(snapshot: Snapshot) -> Result:
     Instead of the chart's value, the label `railwright.io/uninjected: warn` lets the pods of one namespace pass.
     """
     listed = [item["metadata"]["name"] for item in snapshot.get_all("admission-policies")]
-    own = [name for name in listed if name.startswith(f"{CONFIGURATION}-")]
+    own = [name for name in listed if name.startswith(f"{INSTALLATION}-")]
     if not own:
         return skip(
             "no ValidatingAdmissionPolicy of railwright (chart value admissionPolicy.mode): labelled pods run without "
@@ -193,7 +200,7 @@ def check_admission_policy(snapshot: Snapshot) -> Result:
             )
         return ok("they let opted-in pods pass, as mode warn requires")
     if unbound := text.join_first((name for name in own if not actions[name]), 5):
-        fix = rows.ENABLE if snapshot.has_copy else ""
+        fix = _ENABLE if snapshot.has_copy else ""
         return fail(f"{unbound} has no ValidatingAdmissionPolicyBinding, so it has no effect", fix)
     if without_deny := text.join_first((name for name in own if "Deny" not in actions[name]), 5):
         return warn(f"{without_deny} is bound without Deny: the pods it reports still run")

@@ -12,17 +12,8 @@ from cryptography import x509
 from certs import inventory, pki
 from railwright.cli.checking import installation, snapshots
 from railwright.cli.checking.rows import Result, fail, ok, row, warn
-from railwright.cli.checking.snapshots import (
-    CERTS,
-    EXTENDER,
-    NAMESPACE,
-    WEBHOOK,
-    Snapshot,
-    find_named,
-    get_path,
-    read_options,
-    require,
-)
+from railwright.cli.checking.snapshots import Snapshot, find_named, get_path, read_options, require
+from railwright.cluster.installed_names import CERTS, EXTENDER, NAMESPACE, WEBHOOK
 from railwright.fabric import text
 
 GROUP = "certificates"

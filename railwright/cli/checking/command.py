@@ -26,9 +26,9 @@ from railwright.cli.checking import (
     snapshots,
 )
 from railwright.cli.checking.rows import PROBLEMS, Result, Row, State
-from railwright.cli.checking.snapshots import NAMESPACE
 from railwright.cli.output import Line
 from railwright.cluster import client as clients
+from railwright.cluster.installed_names import NAMESPACE
 from railwright.fabric import text, version
 
 _MODULES = (installation, certificates, admission, nodes, claims, scheduling, pods)

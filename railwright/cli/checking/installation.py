@@ -4,21 +4,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from railwright.cli.checking import rows, snapshots
+from railwright.cli.checking import rows
 from railwright.cli.checking.rows import Result, fail, ok, row, warn
-from railwright.cli.checking.snapshots import (
-    CERTS,
-    EXTENDER,
-    NAMESPACE,
-    WEBHOOK,
-    Snapshot,
-    find_named,
-    get_list,
-    get_path,
-    list_containers,
-    require,
-)
-from railwright.cluster import installed_names
+from railwright.cli.checking.snapshots import Snapshot, find_named, get_list, get_path, list_containers, require
+from railwright.cluster.installed_names import CERTS, EXTENDER, NAMESPACE, POLICY, SCHEDULER, WEBHOOK
 from railwright.fabric import text, version
 
 GROUP = "installation"
@@ -64,7 +53,7 @@ def check_installed(snapshot: Snapshot) -> Result:
 
 def _list_servers(snapshot: Snapshot) -> Mapping[str, str]:
     """Return webhook and extender, and those of the rotator and the chart's scheduler that are installed."""
-    optional = [name for name in (CERTS, installed_names.SCHEDULER) if find_named(snapshot.peek("deployments"), name)]
+    optional = [name for name in (CERTS, SCHEDULER) if find_named(snapshot.peek("deployments"), name)]
     return {name: name for name in (WEBHOOK, EXTENDER, *optional)}
 
 
@@ -98,7 +87,7 @@ def check_replicas(snapshot: Snapshot, server: str) -> Result:
         reasons = [f"{name}: {why}" for name, pod in pods.items() for why in _find_reasons(pod)]
         detail = "; ".join([f"{ready} of {desired} ready", *stale[:1], *reasons[:3]])
         if server in (WEBHOOK, EXTENDER) and not snapshot.peek("policy") and "policy" not in snapshot.unread:
-            missing = f"ConfigMap {snapshots.POLICY} does not exist"
+            missing = f"ConfigMap {POLICY} does not exist"
             return fail(f"{detail}; replicas need a policy to become ready, and {missing}", rows.CREATE_POLICY)
         return fail(detail, f"kubectl -n {NAMESPACE} describe pods -l {selector}; of a pod that runs: {read_log}")
     if stale:

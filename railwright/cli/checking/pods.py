@@ -7,21 +7,13 @@ from typing import Any
 from railwright.cli import job_pods
 from railwright.cli.checking import rows
 from railwright.cli.checking.rows import Result, fail, ok, row, warn
-from railwright.cli.checking.snapshots import (
-    NAMESPACE,
-    WEBHOOK,
-    WORKLOADS,
-    SkipError,
-    Snapshot,
-    choose_namespace,
-    get_list,
-    get_map,
-    get_path,
-)
+from railwright.cli.checking.snapshots import WORKLOADS, SkipError, Snapshot, choose_namespace, require
 from railwright.cluster import errors
+from railwright.cluster.installed_names import NAMESPACE, WEBHOOK
 from railwright.fabric import intent, names, text
 from railwright.fabric.injection import keys, opt_in, templates
 from railwright.fabric.policy import model
+from railwright.fabric.workloads.frameworks import get_list, get_mapping
 
 GROUP = "pods"
 
@@ -57,16 +49,12 @@ def check_dry_run(snapshot: Snapshot, fabric: str) -> Result:
         return fail(f"{place}: {answer.message}")
     if isinstance(answer, errors.ClusterError):
         return fail(f"{place}: {answer.sentence}")
-    record = str(get_map(answer, "metadata", "annotations").get(names.INJECTION) or "")
-    if not record and not _is_enforced(snapshot):
-        raise SkipError(f"{place}: the policy is in mode warn, which adds no record")
-    if not record:
+    if not answer.metadata.annotations.get(names.INJECTION):
+        if not _is_enforced(snapshot):
+            raise SkipError(f"{place}: the policy is in mode warn, which adds no record")
         return fail(f"a pod {place} was admitted without a record: the API server did not call the webhook")
     expected = snapshot.policy_result.digest if isinstance(snapshot.policy_result, model.Policy) else ""
-    try:
-        digest = intent.decode_record(record).policy
-    except intent.InvalidRecordError:
-        digest = ""
+    digest = intent.read_record(answer).policy
     if digest == expected:
         return ok(f"{place}, by policy {expected[:15]}")
     return fail(
@@ -93,12 +81,11 @@ def check_uninjected(snapshot: Snapshot) -> Result:
     pods with so many annotations (over 48,000 characters) that the record may not have fit.
     """
     labels = {item.metadata.name: item.metadata.labels for item in snapshot.get_all("namespaces")}
-    accelerators = snapshot.policy.accelerators if snapshot.policy else ()
-    excluded, all_pods = snapshot.excluded_namespaces, snapshot.live_pods
-    injected = sum(names.INJECTION in pod.metadata.annotations for pod in all_pods)
+    excluded, accelerators = snapshot.excluded_namespaces, snapshot.accelerators
+    injected = sum(names.INJECTION in pod.metadata.annotations for pod in snapshot.live_pods)
     missing = [
         pod.metadata.full_name
-        for pod in all_pods
+        for pod in snapshot.live_pods
         if opt_in.find_missed_label(pod, labels.get(pod.metadata.namespace), accelerators, excluded) is not None
     ]
     if missing and _is_enforced(snapshot):  # otherwise the row policy says so
@@ -121,7 +108,7 @@ def check_refused(snapshot: Snapshot) -> Result:
             key = pod.metadata.namespace, controller.kind, controller.name
             newest[key] = max(newest.get(key, ""), pod.metadata.creation_timestamp or "")
     readable = {(kind.group, kind.name) for source, kind in WORKLOADS.items() if source not in snapshot.unread}
-    existing = {get_path(tree, "metadata", "uid"): tree for _, tree in snapshot.workloads}
+    existing = {tree["metadata"].get("uid"): tree for _, tree in snapshot.workloads}
     recent = []
     for event in snapshot.list_recent("refusals"):
         owner = event.involved_object
@@ -142,13 +129,13 @@ _REVISION = "deployment.kubernetes.io/revision"  # on a Deployment and its Repli
 
 def _wants_pods(workload: Any, by_uid: Mapping[Any, Any]) -> bool:
     """False for a workload that has ended, has no replicas, is suspended, or belongs to an earlier revision."""
-    spec = get_map(workload, "spec")
-    is_suspended = spec.get("suspend") or get_path(spec, "runPolicy", "suspend")
+    spec = get_mapping(workload, "spec")
+    is_suspended = spec.get("suspend") or get_mapping(spec, "runPolicy").get("suspend")
     if is_suspended or 0 in (spec.get("replicas"), spec.get("parallelism")) or _has_finished(workload):
         return False
-    owners = [by_uid.get(get_path(owner, "uid")) for owner in get_list(workload, "metadata", "ownerReferences")]
+    owners = [by_uid.get(owner["uid"]) for owner in get_list(workload, "metadata", "ownerReferences")]
     read = [workload, *filter(None, owners)]
-    return len({get_map(item, "metadata", "annotations").get(_REVISION) for item in read}) == 1
+    return len({get_mapping(item, "metadata", "annotations").get(_REVISION) for item in read}) == 1
 
 
 def _list_preflights(snapshot: Snapshot) -> Mapping[str, Sequence[job_pods.Pod]]:
@@ -162,7 +149,7 @@ def _list_preflights(snapshot: Snapshot) -> Mapping[str, Sequence[job_pods.Pod]]
             and (pod.status.start_time >= snapshot.hour_ago or (pod.preflight_failure and not pod.status.has_ended))
         ):
             pods[intent.find_fabric_name(pod, policy)].append(pod)
-    return pods or {"": ()}
+    return require(pods, "no pod has started with a preflight in the last hour")
 
 
 @row(
@@ -184,8 +171,6 @@ def check_preflight(snapshot: Snapshot, pods: Sequence[job_pods.Pod]) -> Result:
     Pods that have succeeded are not read: until an hour has passed, only running pods show that preflights pass again.
     To leave out failed pods at once, delete them.
     """
-    if not pods:
-        return ok("no pod has started with a preflight in the last hour")
     failed = [pod for pod in pods if pod.preflight_failure]
     if not failed:
         return ok(text.format_count(len(pods), "recent pod"))
@@ -200,29 +185,23 @@ def check_preflight(snapshot: Snapshot, pods: Sequence[job_pods.Pod]) -> Result:
 def _describe_lost_fabrics(
     snapshot: Snapshot, policy: model.PolicyDocument, workloads: Sequence[templates.Workload]
 ) -> Iterator[str]:
-    """Yield a line for each fabric that the policy does not have, with the pods and workloads that name it."""
-    named: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    """Yield a line for each fabric that the policy does not have, with the workloads and pods that name it."""
+    users = defaultdict(list)
     for workload in workloads:
         for label in {template.label or names.FABRIC_NONE for template in workload.templates} - {names.FABRIC_NONE}:
-            users = named[policy.resolve_default(label) or label]
-            users[0].append(f"{workload.kind.name} {workload.metadata.full_name}")
+            fabric = policy.resolve_default(label) or label
+            users[fabric].append(f"{workload.kind.name} {workload.metadata.full_name}")
     for pod in snapshot.peek("pods"):
         is_live = not pod.status.has_ended and pod.metadata.deletion_timestamp is None
         is_covered = pod.metadata.namespace not in snapshot.excluded_namespaces
         if is_live and is_covered and opt_in.MIRROR not in pod.metadata.annotations:
-            named[intent.find_fabric_name(pod, policy)][1].append(pod.metadata.full_name)
-    for name, users in named.items():
-        if name and name not in policy.fabrics:
-            counted = [
-                f"{text.format_count(len(titles), noun)} ({text.join_first(titles, 5)})"
-                for noun, titles in zip(("workload", "pod"), users, strict=True)
-                if titles
-            ]
-            yield (
-                f"the policy has no fabric {text.quote(name)}, which {' and '.join(counted)} name: their next pods are "
-                "rejected, and the next update of a workload whose template lacks the label; define the fabric "
-                f"({rows.EDIT_POLICY}), or change the labels {names.FABRIC} that name it"
-            )
+            users[intent.find_fabric_name(pod, policy)].append(f"Pod {pod.metadata.full_name}")
+    for fabric in sorted(users.keys() - policy.fabrics.keys() - {""}):
+        yield (
+            f"the policy has no fabric {text.quote(fabric)}, which {text.join_first(users[fabric], 5)} name: their "
+            "next pods are rejected, and the next update of a workload whose template lacks the label; define the "
+            f"fabric ({rows.EDIT_POLICY}), or change the labels {names.FABRIC} that name it"
+        )
 
 
 _MAX_LINES = 10  # findings in the detail
@@ -231,8 +210,8 @@ _FINISHED = frozenset({"Complete", "Completed", "Failed", "Succeeded"})  # condi
 
 def _has_finished(workload: Any) -> bool:
     """True for a job that has succeeded or failed."""
-    conditions = get_list(workload, "status", "conditions")
-    return any(get_path(item, "type") in _FINISHED and get_path(item, "status") == "True" for item in conditions)
+    conditions = map(get_mapping, get_list(workload, "status", "conditions"))
+    return any(item.get("type") in _FINISHED and item.get("status") == "True" for item in conditions)
 
 
 @row("each line says what to do in the manifest; pods that exist do not change, so create them again")

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from railwright.cli.checking import snapshots
-from railwright.cli.checking.snapshots import CERTS, EXTENDER, NAMESPACE, POLICY, WEBHOOK, SkipError, get_map, get_path
-from railwright.cluster import installed_names
+from railwright.cli.checking.snapshots import SkipError, get_map, get_path
+from railwright.cluster.installed_names import CERTS, EXTENDER, NAMESPACE, POLICY, WEBHOOK
 from railwright.fabric import text
 
 
@@ -135,16 +135,6 @@ CREATE_POLICY = (
     f"describe your rails in policy.yaml (railwright policy schema has every key), then: kubectl -n {NAMESPACE} create "
     f"configmap {POLICY} --from-file=policy.yaml"
 )
-ENABLE = "railwright enable"
-DISABLED = (
-    f"railwright is disabled (`railwright disable`): ConfigMap {installed_names.DISABLED} has the deleted objects, and "
-    "labelled pods are created without their network"
-)
-COPY_LEFT = (
-    f"ConfigMap {installed_names.DISABLED} of `railwright disable` is left: the command stopped halfway, or an upgrade "
-    "enabled railwright again"
-)
-APPLY_WEBHOOKS = "apply the webhook configurations again: {apply}; then, for the caBundle: railwright certs rotate"
 _APPLY = re.compile(r"\{apply(?: ([^}]+))?\}")
 # Labels and annotations that GitOps tools write on what they deploy, with the kind whose name is their value. Argo CD's
 # tracking-id is APPLICATION:GROUP/KIND:NAMESPACE/NAME. (Its docs: resource tracking; Flux's: spec.commonMetadata.)

@@ -11,17 +11,8 @@ import yaml
 from railwright.cli import scheduler_configuration as configuration
 from railwright.cli.checking import installation, nodes
 from railwright.cli.checking.rows import Result, fail, ok, row, warn
-from railwright.cli.checking.snapshots import (
-    EXTENDER,
-    NAMESPACE,
-    Snapshot,
-    find_named,
-    get_list,
-    get_path,
-    read_options,
-    require,
-)
-from railwright.cluster import installed_names
+from railwright.cli.checking.snapshots import Snapshot, find_named, get_list, get_path, read_options, require
+from railwright.cluster.installed_names import EXTENDER, NAMESPACE, SCHEDULER
 from railwright.fabric import names, text, views
 from railwright.fabric.injection import accelerators
 from railwright.fabric.policy import model
@@ -142,8 +133,8 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     ]
     plugins = configuration.list_plugins(configuration.read_volcano(find_named(snapshot.peek("volcano"))))
     callers = ["volcano"] if "extender" in plugins else []
-    if find_named(snapshot.peek("deployments"), installed_names.SCHEDULER):
-        callers.append(installed_names.SCHEDULER)  # its configuration is the chart's
+    if find_named(snapshot.peek("deployments"), SCHEDULER):
+        callers.append(SCHEDULER)  # its configuration is the chart's
     injected = [pod for pod in pods if names.INJECTION in pod.metadata.annotations]
     own = Counter(map(configuration.get_scheduler, injected))
     candidates = sorted(callers or own, key=lambda name: -own[name])

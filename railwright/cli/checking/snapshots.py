@@ -19,6 +19,7 @@ from certs import installation, inventory
 from railwright.cli import cluster_access, job_pods
 from railwright.cluster import client as clients
 from railwright.cluster import errors, installed_names, policies, resources, watch_wire
+from railwright.cluster.installed_names import EXTENDER, INSTALLATION, NAMESPACE, POLICY, WEBHOOK
 from railwright.fabric import hypernodes, names, node_views, views
 from railwright.fabric.claims import objects
 from railwright.fabric.placement.state import cluster_state
@@ -26,10 +27,7 @@ from railwright.fabric.policy import compiled, model, shortcomings
 from railwright.fabric.workloads import frameworks, registry
 from webhook import state
 
-NAMESPACE = installed_names.NAMESPACE
-WEBHOOK, EXTENDER, CERTS = installed_names.WEBHOOK, installed_names.EXTENDER, installed_names.CERTS
-CONFIGURATION, POLICY = installed_names.INSTALLATION, installed_names.POLICY
-SECRETS = {f"{installed_names.INSTALLATION}-{server}": inventory.SECRETS[server] for server in inventory.SERVERS}
+SECRETS = {f"{INSTALLATION}-{server}": inventory.SECRETS[server] for server in inventory.SERVERS}
 NAME_LABEL = "kubernetes.io/metadata.name"
 _STALE_SECONDS = 300  # as in the alert RailwrightCacheStale
 
@@ -171,7 +169,7 @@ class Snapshot:
     objects: dict[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     unread: dict[str, str] = dataclasses.field(default_factory=dict)  # the reason for each unreadable source
     # by fabric, what the API server answers to a dry run of creating a pod: the pod after admission, or the error
-    dry_runs: dict[str, Mapping[str, Any] | errors.ClusterError] = dataclasses.field(default_factory=dict)
+    dry_runs: dict[str, views.Pod | errors.ClusterError] = dataclasses.field(default_factory=dict)
     scheduler_requests: dict[str, int] = dataclasses.field(default_factory=dict)  # answered, by pod of the extender
     # by pod of webhook and extender, the kinds of which it has heard nothing from the API server for _STALE_SECONDS
     stale_kinds: dict[str, Sequence[str]] = dataclasses.field(default_factory=dict)
@@ -228,8 +226,8 @@ class Snapshot:
 
     @property
     def accelerators(self) -> Sequence[str]:
-        """The resource names that identify a training container: those of the policy, or their default."""
-        return self.policy.accelerators if self.policy else ("nvidia.com/gpu",)
+        """The resource names that identify a training container, none if the policy is missing or invalid."""
+        return self.policy.accelerators if self.policy else ()
 
     @functools.cached_property
     def facts(self) -> shortcomings.Cluster:
@@ -278,7 +276,7 @@ class Snapshot:
     @property
     def hooks(self) -> Sequence[Mapping[str, Any]]:
         """The entries of railwright's mutating and validating webhook configurations, as far as they can be read."""
-        configurations = (find_named(self.peek(source), CONFIGURATION) for source in ("mutating", "validating"))
+        configurations = (find_named(self.peek(source), INSTALLATION) for source in ("mutating", "validating"))
         return [hook for configuration in configurations for hook in get_list(configuration, "webhooks")]
 
     @functools.cached_property
@@ -380,7 +378,7 @@ async def _make_dry_run(client: clients.Client, snapshot: Snapshot, fabric: str)
         namespace = choose_namespace(snapshot, fabric)
         path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
         body = await client.post(path, build_pod(snapshot, fabric, namespace))
-        snapshot.dry_runs[fabric] = watch_wire.decode_object(client, path, body, dict[str, Any])
+        snapshot.dry_runs[fabric] = watch_wire.decode_object(client, path, body, views.Pod)
     except SkipError:
         return  # the row gives the reason
     except errors.ClusterError as error:
