@@ -289,8 +289,6 @@ def group_by_resource(rails: Iterable[model.Rail]) -> Mapping[str, tuple[str, ..
 
 # --- the record of a gang's topology: an annotation of its pod templates, and so of its pods -----------
 
-_MAX_TEXT = 2048  # characters of a record that is read; a real one has some hundred
-
 
 class TopologyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The content of the annotation `topology`. `reason` explains why a topology was or was not written."""
@@ -309,13 +307,8 @@ _decode_topology = msgspec.json.Decoder(TopologyRecord).decode
 
 def read_topology(pod: views.Pod) -> TopologyRecord:
     """Return the record of a pod or pod template; an empty one if it is absent or invalid."""
-    text = pod.metadata.annotations.get(names.TOPOLOGY, "")
-    return _read_topology(text) if 0 < len(text) <= _MAX_TEXT else _NO_TOPOLOGY
-
-
-@functools.lru_cache(maxsize=256)  # the pods of a gang have one text
-def _read_topology(text: str) -> TopologyRecord:
+    text = pod.metadata.annotations.get(names.TOPOLOGY)
     try:
-        return _decode_topology(text)
+        return _decode_topology(text) if text else _NO_TOPOLOGY
     except (msgspec.MsgspecError, RecursionError):
         return _NO_TOPOLOGY

@@ -227,14 +227,6 @@ class Part:
         operations = [{"op": "replace", "path": f"{self._path}/{name}/{index}", "value": element}]
         self._record(entry, operations, **{row.field: elements})
 
-    def set_env(self, name: str, value: str, entry: str, index: int | None = None) -> None:
-        """Set a variable to a literal. `index` is the entry to replace, None for a new entry."""
-        element = {"name": name, "value": value}
-        if index is None:
-            self.append("env", element, entry)
-        else:
-            self.replace("env", index, element, entry)
-
     def remove_env(self, indexes: Sequence[int], entry: str) -> None:
         """Remove the variables at these positions. Positions in later edits do not count them."""
         # the last one first, because a removal changes the indexes of those after it

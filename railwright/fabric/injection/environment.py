@@ -485,8 +485,11 @@ def extend_library_path(draft: drafts.Draft, ctx: context.InjectionContext) -> N
         current = (entry.value if entry else "") or ""
         missing = [directory for directory in directories if f":{directory}:" not in f":{current}:"]
         if missing:
-            value = ":".join([*([current] if current else []), *missing])
-            draft.edit_container(index).set_env(LIBRARY_PATH, value, _LIBRARY_ENTRY, position)
+            value = {"name": LIBRARY_PATH, "value": ":".join([*([current] if current else []), *missing])}
+            if position is None:
+                draft.edit_container(index).append("env", value, _LIBRARY_ENTRY)
+            else:
+                draft.edit_container(index).replace("env", position, value, _LIBRARY_ENTRY)
         draft.add_entry(_LIBRARY_ENTRY, _LIBRARY_SETTING.code)
 
 
