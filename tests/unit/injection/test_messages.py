@@ -29,11 +29,7 @@ class Case:
     """A pod that causes one message, named by its container; `words` are parts of the message."""
 
     def __init__(
-        self,
-        words: tuple[str, ...],
-        make: Callable[[str], dict] = lambda name: pod(gpus(8, name)),
-        by=None,
-        **known,
+        self, words: tuple[str, ...], make: Callable[[str], dict] = lambda name: pod(gpus(8, name)), by=None, **known
     ) -> None:
         self.words, self.make, self.by = words, make, by or fabric()
         known = {"networks": {("prod", "lan2"): None, ("prod", "lan3"): None}, **known}
@@ -225,11 +221,7 @@ WARNINGS = {
         CLAIMED,
     ),
     "GPUs of an init container that are not those of the claims": Case(
-        (
-            "the claims have no GPUs",
-            "init container diagnose requests GPUs of its own",
-            "request none there",
-        ),
+        ("the claims have no GPUs", "init container diagnose requests GPUs of its own", "request none there"),
         lambda name: pod(gpus(4, name), initContainers=[gpus(8, "diagnose")]),
         CLAIMED,
     ),
@@ -260,10 +252,7 @@ WARNINGS = {
         fabric("    security: {capabilities: [IPC_LOCK]}\n"),
     ),
     "a capability in a user namespace": Case(
-        (
-            "spec.hostUsers is false: IPC_LOCK has no effect",
-            "remove hostUsers, or ask the operator for LimitMEMLOCK",
-        ),
+        ("spec.hostUsers is false: IPC_LOCK has no effect", "remove hostUsers, or ask the operator for LimitMEMLOCK"),
         lambda name: pod(gpus(8, name), hostUsers=False),
         fabric("    security: {capabilities: [IPC_LOCK]}\n"),
     ),

@@ -35,7 +35,7 @@ RECORDED = yaml.safe_load((pathlib.Path(__file__).parents[2] / "data" / "pods.ya
 KUBEFLOW, JOBSET, RAY = "training.kubeflow.org", "jobset.sigs.k8s.io", "ray.io"
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 DEVICES = ("nvidia.com/mlx5_0", "nvidia.com/mlx5_1")
-FIRST, OTHER = 0, 1  # Rank.role
+FIRST, OTHER, NO_INDEX = 0, 1, membership._NO_INDEX  # Rank.role and Rank.index
 GPU = "nvidia.com/gpu"
 
 
@@ -56,14 +56,19 @@ def build_pod(
 class Expected:
     word: str
     rails: bool
-    is_launcher: bool
     gang: str
-    rank: tuple[int, int]
+    first: int  # FIRST or OTHER
+    index: int
 
 
-def v1(role: str, **more) -> dict:  # training-operator's MPIJob v1
-    labels = {f"{KUBEFLOW}/operator-name": "mpijob-controller", f"{KUBEFLOW}/job-name": "j"}
-    return build_pod(f"j-{role}", labels | {f"{KUBEFLOW}/replica-type": role, **more.pop("labels", {})}, **more)
+def name_kubeflow(controller: str, **labels: str) -> dict:
+    return {
+        f"{KUBEFLOW}/{key}": value for key, value in {"operator-name": controller, "job-name": "j", **labels}.items()
+    }
+
+
+def v1(role: str, *, labels: dict, **more) -> dict:  # training-operator's MPIJob v1
+    return build_pod(f"j-{role}", name_kubeflow("mpijob-controller", **{"replica-type": role}, **labels), **more)
 
 
 def job_set(name: str, replicated: str, *, index: int = 0, labels: dict | None = None, **more) -> dict:
@@ -78,137 +83,88 @@ def ray(kind: str, **more) -> dict:
 
 
 LAUNCHER_INIT = [{"name": "kubectl-delivery", "image": "k"}]
-CASES = {
-    # --- pods of the real controllers ---------------------------------------------------------------------
-    "mpi-operator v2beta1: launcher": (
-        RECORDED["mpi-operator-launcher"],
-        Expected("launcher", False, True, "recorded/kubeflow-job/mpi/mpi-operator", (FIRST, membership._NO_INDEX)),
+OF_CONTROLLERS = {
+    "mpi-operator-launcher": Expected("launcher", False, "recorded/kubeflow-job/mpi/mpi-operator", FIRST, NO_INDEX),
+    "mpi-operator-worker": Expected("worker", True, "recorded/kubeflow-job/mpi/mpi-operator", OTHER, 1),
+    "mpi-operator-launcher-as-worker": Expected(
+        "launcher", True, "recorded/kubeflow-job/mpi-both/mpi-operator", FIRST, NO_INDEX
     ),
-    "mpi-operator v2beta1: worker": (
-        RECORDED["mpi-operator-worker"],
-        Expected("worker", True, False, "recorded/kubeflow-job/mpi/mpi-operator", (OTHER, 1)),
+    "training-operator-pytorch-master": Expected(
+        "worker", True, "recorded/kubeflow-job/torch/pytorchjob-controller", FIRST, 0
     ),
-    "mpi-operator v2beta1: runLauncherAsWorker": (
-        RECORDED["mpi-operator-launcher-as-worker"],
-        Expected("launcher", True, True, "recorded/kubeflow-job/mpi-both/mpi-operator", (FIRST, membership._NO_INDEX)),
+    "training-operator-pytorch-worker": Expected(
+        "worker", True, "recorded/kubeflow-job/torch/pytorchjob-controller", OTHER, 1
     ),
-    "PyTorchJob: master": (
-        RECORDED["training-operator-pytorch-master"],
-        Expected("worker", True, False, "recorded/kubeflow-job/torch/pytorchjob-controller", (FIRST, 0)),
-    ),
-    "PyTorchJob: worker": (
-        RECORDED["training-operator-pytorch-worker"],
-        Expected("worker", True, False, "recorded/kubeflow-job/torch/pytorchjob-controller", (OTHER, 1)),
-    ),
-    "TFJob: chief": (
-        RECORDED["training-operator-tf-chief"],
-        Expected("worker", True, False, "recorded/kubeflow-job/flow/tfjob-controller", (FIRST, 0)),
-    ),
-    "JobSet: driver without GPUs": (
-        RECORDED["jobset-driver"],
-        Expected("excluded", False, False, "recorded/jobset/set/0", (FIRST, 0)),
-    ),
-    "JobSet: worker": (
-        RECORDED["jobset-worker"],
-        Expected("worker", True, False, "recorded/jobset/set/0", (OTHER, 1)),
-    ),
-    "LeaderWorkerSet: leader": (
-        RECORDED["lws-leader"],
-        Expected("worker", True, False, "recorded/leader-worker-set/group/0", (FIRST, 0)),
-    ),
-    "LeaderWorkerSet: worker": (
-        RECORDED["lws-worker"],
-        Expected("worker", True, False, "recorded/leader-worker-set/group/0", (OTHER, 2)),
-    ),
+    "training-operator-tf-chief": Expected("worker", True, "recorded/kubeflow-job/flow/tfjob-controller", FIRST, 0),
+    "jobset-driver": Expected("excluded", False, "recorded/jobset/set/0", FIRST, 0),
+    "jobset-worker": Expected("worker", True, "recorded/jobset/set/0", OTHER, 1),
+    "lws-leader": Expected("worker", True, "recorded/leader-worker-set/group/0", FIRST, 0),
+    "lws-worker": Expected("worker", True, "recorded/leader-worker-set/group/0", OTHER, 2),
+}
+CASES = {name: (RECORDED[name], expected) for name, expected in OF_CONTROLLERS.items()} | {
     # --- as their code makes them -------------------------------------------------------------------------
     "mpi-operator later: runLauncherAsWorker without GPUs": (
-        build_pod(
-            "j-launcher-ab1cd",
-            {
-                f"{KUBEFLOW}/operator-name": "mpi-operator",
-                f"{KUBEFLOW}/job-name": "j",
-                f"{KUBEFLOW}/job-role": "launcher",
-                f"{KUBEFLOW}/replica-index": "0",
-            },
-        ),
-        Expected("launcher", False, True, "prod/kubeflow-job/j/mpi-operator", (FIRST, 0)),
+        build_pod("j-launcher-ab1cd", name_kubeflow("mpi-operator", **{"job-role": "launcher", "replica-index": "0"})),
+        Expected("launcher", False, "prod/kubeflow-job/j/mpi-operator", FIRST, 0),
     ),
     "training-operator MPIJob v1: launcher, whose job-role is master": (
-        v1("launcher", labels={f"{KUBEFLOW}/job-role": "master"}, initContainers=LAUNCHER_INIT),
-        Expected("launcher", False, True, "prod/kubeflow-job/j/mpijob-controller", (FIRST, membership._NO_INDEX)),
+        v1("launcher", labels={"job-role": "master"}, initContainers=LAUNCHER_INIT),
+        Expected("launcher", False, "prod/kubeflow-job/j/mpijob-controller", FIRST, NO_INDEX),
     ),
     "training-operator MPIJob v1: launcher with GPUs": (
-        v1("launcher", labels={f"{KUBEFLOW}/job-role": "master"}, gpus=1, initContainers=LAUNCHER_INIT),
-        Expected("launcher", True, True, "prod/kubeflow-job/j/mpijob-controller", (FIRST, membership._NO_INDEX)),
+        v1("launcher", labels={"job-role": "master"}, gpus=1, initContainers=LAUNCHER_INIT),
+        Expected("launcher", True, "prod/kubeflow-job/j/mpijob-controller", FIRST, NO_INDEX),
     ),
     "training-operator MPIJob v1: worker": (
-        v1("worker", labels={f"{KUBEFLOW}/replica-index": "3"}, gpus=1),
-        Expected("worker", True, False, "prod/kubeflow-job/j/mpijob-controller", (OTHER, 3)),
+        v1("worker", labels={"replica-index": "3"}, gpus=1),
+        Expected("worker", True, "prod/kubeflow-job/j/mpijob-controller", OTHER, 3),
     ),
     "mpi-operator v1: launcher": (
         build_pod("j-launcher", {"group-name": "kubeflow.org", "mpi-job-name": "j", "mpi-job-role": "launcher"}),
-        Expected("launcher", False, True, "prod/mpi-job/j", (FIRST, membership._NO_INDEX)),
+        Expected("launcher", False, "prod/mpi-job/j", FIRST, NO_INDEX),
     ),
     "mpi-operator v1: worker": (
         build_pod("j-worker-2", {"group-name": "kubeflow.org", "mpi-job-name": "j", "mpi-job-role": "worker"}, gpus=1),
-        Expected("worker", True, False, "prod/mpi-job/j", (OTHER, 2)),
+        Expected("worker", True, "prod/mpi-job/j", OTHER, 2),
     ),
     "Trainer v2: node without GPUs": (
         job_set("js-node-0-1-abcde", "node", index=1),
-        Expected("excluded", False, False, "prod/jobset/js/0", (OTHER, 1)),
+        Expected("excluded", False, "prod/jobset/js/0", OTHER, 1),
     ),
     "Trainer v2: node under another name": (
         job_set("js-train-0-0-abcde", "train", labels={STEP: "trainer"}, gpus=8),
-        Expected("worker", True, False, "prod/jobset/js/0", (OTHER, 0)),
+        Expected("worker", True, "prod/jobset/js/0", OTHER, 0),
     ),
     "Trainer v2: launcher without GPUs": (
         job_set("js-launcher-0-0-abcde", "launcher"),
-        Expected("launcher", False, True, "prod/jobset/js/0", (FIRST, 0)),
+        Expected("launcher", False, "prod/jobset/js/0", FIRST, 0),
     ),
     "Trainer v2: runLauncherAsNode": (
         job_set("js-launcher-0-0-abcde", "launcher", labels={STEP: "trainer"}, gpus=8),
-        Expected("launcher", True, True, "prod/jobset/js/0", (FIRST, 0)),
+        Expected("launcher", True, "prod/jobset/js/0", FIRST, 0),
     ),
     "Trainer v2: initializer": (
         job_set("js-model-initializer-0-0-abcde", "model-initializer"),
-        Expected("excluded", False, False, "prod/jobset/js/0", (OTHER, 0)),
+        Expected("excluded", False, "prod/jobset/js/0", OTHER, 0),
     ),
-    "KubeRay: head without GPUs": (
-        ray("head"),
-        Expected("head", False, False, "prod/RayCluster/o/u", (FIRST, 0)),
-    ),
-    "KubeRay: head with GPUs": (
-        ray("head", gpus=8),
-        Expected("head", True, False, "prod/RayCluster/o/u", (FIRST, 0)),
-    ),
-    "KubeRay: worker": (
-        ray("worker", gpus=8),
-        Expected("worker", True, False, "prod/RayCluster/o/u", (OTHER, 0)),
-    ),
-    "KubeRay: redis-cleanup": (
-        ray("redis-cleanup"),
-        Expected("excluded", False, False, "prod/RayCluster/o/u", (OTHER, 0)),
-    ),
+    "KubeRay: head without GPUs": (ray("head"), Expected("head", False, "prod/RayCluster/o/u", FIRST, 0)),
+    "KubeRay: head with GPUs": (ray("head", gpus=8), Expected("head", True, "prod/RayCluster/o/u", FIRST, 0)),
+    "KubeRay: worker": (ray("worker", gpus=8), Expected("worker", True, "prod/RayCluster/o/u", OTHER, 0)),
+    "KubeRay: redis-cleanup": (ray("redis-cleanup"), Expected("excluded", False, "prod/RayCluster/o/u", OTHER, 0)),
     "KubeRay: submitter, a Job's pod without node-type": (
         build_pod(
             "job-x9z8y",
             {"batch.kubernetes.io/job-name": "job"},
             variables={"RAY_DASHBOARD_ADDRESS": "h:8265", "RAY_JOB_SUBMISSION_ID": "job-1"},
         ),
-        Expected("excluded", False, False, "prod/job/job", (OTHER, membership._NO_INDEX)),
+        Expected("excluded", False, "prod/job/job", OTHER, NO_INDEX),
     ),
     **{
         f"TFJob: {replica} without GPUs": (
             build_pod(
-                f"j-{replica}-0",
-                {
-                    f"{KUBEFLOW}/operator-name": "tfjob-controller",
-                    f"{KUBEFLOW}/job-name": "j",
-                    f"{KUBEFLOW}/replica-type": replica,
-                    f"{KUBEFLOW}/replica-index": "0",
-                },
+                f"j-{replica}-0", name_kubeflow("tfjob-controller", **{"replica-type": replica, "replica-index": "0"})
             ),
-            Expected("excluded", False, False, "prod/kubeflow-job/j/tfjob-controller", (OTHER, 0)),
+            Expected("excluded", False, "prod/kubeflow-job/j/tfjob-controller", OTHER, 0),
         )
         for replica in ("ps", "evaluator")
     },
@@ -218,7 +174,7 @@ CASES = {
             {"volcano.sh/job-name": "j", "volcano.sh/task-spec": "mpimaster", "volcano.sh/task-index": "0"},
             variables={"MPI_HOST": "j-mpiworker-0.j"},
         ),
-        Expected("launcher", False, True, "prod/volcano-job/j", (FIRST, 0)),
+        Expected("launcher", False, "prod/volcano-job/j", FIRST, 0),
     ),
     "Volcano: worker": (
         build_pod(
@@ -226,15 +182,13 @@ CASES = {
             {"volcano.sh/job-name": "j", "volcano.sh/task-spec": "worker", "volcano.sh/task-index": "1"},
             gpus=8,
         ),
-        Expected("worker", True, False, "prod/volcano-job/j", (OTHER, 1)),
+        Expected("worker", True, "prod/volcano-job/j", OTHER, 1),
     ),
     "Indexed Job": (
         build_pod(
-            "j-3-abcde",
-            {"batch.kubernetes.io/job-name": "j", "batch.kubernetes.io/job-completion-index": "3"},
-            gpus=1,
+            "j-3-abcde", {"batch.kubernetes.io/job-name": "j", "batch.kubernetes.io/job-completion-index": "3"}, gpus=1
         ),
-        Expected("worker", True, False, "prod/job/j", (OTHER, 3)),
+        Expected("worker", True, "prod/job/j", OTHER, 3),
     ),
 }
 
@@ -253,7 +207,8 @@ def role(tree: dict) -> context.Role:
 def read(tree: dict) -> Expected:
     own_role, pod = role(tree), decode_pod(tree)
     rank, gang = membership.find_rank(pod), membership.find_gang(pod)
-    return Expected(own_role.name, own_role.has_rails, own_role.is_launcher, gang, (rank.role, rank.index))
+    assert own_role.is_launcher == (own_role.name == "launcher")
+    return Expected(own_role.name, own_role.has_rails, gang, rank.role, rank.index)
 
 
 def test_role_gang_and_rank_are_read_from_pods_of_the_controller():
@@ -270,7 +225,7 @@ FULL = fabric(
 
 
 # one pod of each role, with rails and without
-OUTCOMES = {(expected.word, expected.rails, expected.is_launcher): case for case, (_, expected) in CASES.items()}
+OUTCOMES = {(expected.word, expected.rails): case for case, (_, expected) in CASES.items()}
 
 
 @pytest.mark.parametrize("case", OUTCOMES.values())
@@ -283,7 +238,7 @@ def test_each_role_gets_rails_or_settings_of_open_mpi_or_nothing(case):
     assert bool(read_record(after)["rails"]) == expected.rails
     assert all((device in read_limits(after)) == expected.rails for device in DEVICES)
     assert ("NCCL_IB_HCA" in new) == expected.rails
-    assert new & OPEN_MPI == (OPEN_MPI if expected.is_launcher or expected.rails else set())
+    assert new & OPEN_MPI == (OPEN_MPI if expected.word == "launcher" or expected.rails else set())
     assert ("k8s.v1.cni.cncf.io/networks" in after["metadata"].get("annotations", {})) == expected.rails
     if not expected.rails:
         (container,) = tree["spec"]["containers"]
@@ -296,9 +251,9 @@ def test_each_role_gets_rails_or_settings_of_open_mpi_or_nothing(case):
 
 def test_only_workers_that_are_started_by_ssh_get_the_file():
     assert {name for name in CASES if shown_roles.is_started_by_ssh(decode_pod(CASES[name][0]))} == {
-        "mpi-operator v2beta1: launcher",
-        "mpi-operator v2beta1: worker",
-        "mpi-operator v2beta1: runLauncherAsWorker",
+        "mpi-operator-launcher",
+        "mpi-operator-worker",
+        "mpi-operator-launcher-as-worker",
     }
 
 
