@@ -3,8 +3,8 @@
 None has control characters, whatever the pod contains. A new message gets a row in REFUSALS or WARNINGS.
 """
 
+import copy
 import json
-from collections.abc import Callable
 
 import admitting
 import pytest
@@ -26,30 +26,27 @@ RESOURCE = ".".join(["d" * 62] * 4) + "/" + "r" * 63  # about the longest name o
 
 
 class Case:
-    """A pod that causes one message, named by its container; `words` are parts of the message."""
+    """A pod that causes one message; `words` are parts of the message."""
 
-    def __init__(
-        self, words: tuple[str, ...], make: Callable[[str], dict] = lambda name: pod(gpus(8, name)), by=None, **known
-    ) -> None:
-        self.words, self.make, self.by = words, make, by or fabric()
+    def __init__(self, words: tuple[str, ...], tree: dict | None = None, by=None, **known) -> None:
+        self.words, self.tree, self.by = words, tree or pod(), by or fabric()
         known = {"networks": {("prod", "lan2"): None, ("prod", "lan3"): None}, **known}
         self.facts = facts.ClusterFacts(namespace=known.pop("namespace", "prod"), **known)
 
     def answer(self, name: str) -> dict:
-        tree = self.make(name)
+        """Return the response if the pod's first container has this name."""
+        tree = copy.deepcopy(self.tree)
+        for container in tree["spec"]["containers"][:1]:
+            container["name"] = name
         if name == HOSTILE:
             tree["metadata"]["name"] = HOSTILE
         body = admitting.review(tree, namespace=self.facts.namespace)
         return json.loads(pods.handle(body, self.by, lambda _: self.facts).body)["response"]
 
 
-def annotate(key: str, value: str) -> Callable[[str], dict]:
+def annotate(key: str, value: str) -> dict:
     """Return a pod with one annotation of railwright."""
-    return lambda name: pod(gpus(8, name), annotations={f"railwright.io/{key}": value})
-
-
-def label_pod(label: str) -> Callable[[str], dict]:
-    return lambda name: pod(gpus(8, name), label=label)
+    return pod(annotations={f"railwright.io/{key}": value})
 
 
 def enforce_level(level: str) -> dict:
@@ -70,12 +67,12 @@ FULL = {"note": "x" * (256 * 1024 - 10)}
 REFUSALS = {
     "claims and a node by name": Case(
         ("spec.nodeName is 'n'", "claims of fabric f", "remove nodeName, and select the node by nodeSelector"),
-        lambda name: pod(gpus(8, name), nodeName="n"),
+        pod(nodeName="n"),
         by=CLAIMED,
     ),
     "claim of the author with railwright's name": Case(
         ("spec.resourceClaims[0]", "'railwright'", "which railwright gives to its own claim", "rename it"),
-        lambda name: pod(gpus(8, name), resourceClaims=[{"name": "railwright", "resourceClaimName": "imex"}]),
+        pod(resourceClaims=[{"name": "railwright", "resourceClaimName": "imex"}]),
         by=CLAIMED,
     ),
     "skip": Case((ANNOTATION + "skip", "'net'", "networks, devices"), annotate("skip", "net")),
@@ -85,17 +82,17 @@ REFUSALS = {
     ),
     "no default": Case(
         ("label railwright.io/fabric", "'default' needs the policy's defaultFabric", "name a fabric: f"),
-        label_pod("default"),
+        pod(label="default"),
         NO_DEFAULT,
     ),
     "unknown fabric without a default": Case(
-        ("label railwright.io/fabric", "'rocee'", "allowed are f, none"), label_pod("rocee"), NO_DEFAULT
+        ("label railwright.io/fabric", "'rocee'", "allowed are f, none"), pod(label="rocee"), NO_DEFAULT
     ),
-    "unknown fabric": Case(("label railwright.io/fabric", "'rocee'", "allowed are f"), label_pod("rocee")),
-    "empty label": Case(("label railwright.io/fabric", "is empty", "allowed are f"), label_pod("")),
+    "unknown fabric": Case(("label railwright.io/fabric", "'rocee'", "allowed are f"), pod(label="rocee")),
+    "empty label": Case(("label railwright.io/fabric", "is empty", "allowed are f"), pod(label="")),
     "unknown fabric of the namespace": Case(
         ("label railwright.io/fabric of namespace prod", "'rocee'", "allowed are f"),
-        lambda name: pod(gpus(8, name), label=None),
+        pod(label=None),
         namespace_labels={"railwright.io/fabric": "rocee"},
     ),
     "namespace not known yet": Case(("namespace prod", "try again"), by=LIMITED, watched=True),
@@ -105,42 +102,38 @@ REFUSALS = {
         namespace_labels={"team": "web"},
     ),
     "annotations beyond the limit": Case(
-        ("annotations are 300001 bytes", "limit is 262144", "remove some"),
-        lambda name: pod(gpus(8, name), annotations={"a": "x" * 300_000}),
+        ("annotations are 300001 bytes", "limit is 262144", "remove some"), pod(annotations={"a": "x" * 300_000})
     ),
     "too many containers": Case(
         ("257 containers", "the limit is 256", ANNOTATION + "containers", "name those"),
-        lambda name: pod(*[gpus(1, f"{name}{number}") for number in range(257)]),
+        pod(*[gpus(1, f"c{number}") for number in range(257)]),
     ),
     "networks": Case(
-        (f"annotation {NETWORKS}", "'a,,b'", "remove the extra comma"),
-        lambda name: pod(gpus(8, name), annotations={NETWORKS: "a,,b"}),
+        (f"annotation {NETWORKS}", "'a,,b'", "remove the extra comma"), pod(annotations={NETWORKS: "a,,b"})
     ),
     "missing network": Case(
         ("NetworkAttachmentDefinition prod/lan2", "create it or correct `network` of rail rail0"), networks={}
     ),
     "a pool for two": Case(
         ("nvidia.com/mlx5_0", "2 containers", "name one in annotation railwright.io/containers"),
-        lambda name: pod(gpus(8, name), gpus(8, "other")),
+        pod(gpus(8), gpus(8, "other")),
         **POOL,
     ),
     "a pool of the user's network for two": Case(
         ("x.y/vf", "of which 1 are not requested", "2 containers", "add 1 to the request of the one that uses"),
-        lambda name: pod(gpus(8, name), gpus(8, "other"), annotations={NETWORKS: "own"}),
+        pod(gpus(8), gpus(8, "other"), annotations={NETWORKS: "own"}),
         networks={("prod", "lan2"): None, ("prod", "lan3"): None, ("prod", "own"): "x.y/vf"},
     ),
     "quantity": Case(
         ("resource nvidia.com/gpu", "container "),
-        lambda name: pod({"name": name, "resources": {"limits": {"nvidia.com/gpu": "many"}}}),
+        pod({"name": "c", "resources": {"limits": {"nvidia.com/gpu": "many"}}}),
     ),
     "GPUs of a claim": Case(
-        ("resource nvidia.com/gpu: 1025 is more", "fabric f", "the limit is 1024: lower it"),
-        lambda name: pod(gpus(1025, name)),
-        CLAIMED,
+        ("resource nvidia.com/gpu: 1025 is more", "fabric f", "the limit is 1024: lower it"), pod(gpus(1025)), CLAIMED
     ),
     "preflight's name": Case(
         ("railwright-preflight", "rename it", "railwright.io/skip"),
-        lambda name: pod(gpus(8, name), initContainers=[{"name": "railwright-preflight", "image": "own"}]),
+        pod(initContainers=[{"name": "railwright-preflight", "image": "own"}]),
         fabric("    resolve: always\n"),
     ),
     "rails count": Case((ANNOTATION + "rails", "'9'", "1 to 2"), annotate("rails", "9")),
@@ -150,13 +143,11 @@ REFUSALS = {
     ),
     "rails reversed": Case((ANNOTATION + "rails", "'rail1-rail0'", "reversed"), annotate("rails", "rail1-rail0")),
     "rails unknown": Case((ANNOTATION + "rails", "'rail7'", "rail0, rail1"), annotate("rails", "rail7")),
-    "no containers": Case(
-        ("spec.containers is empty", "needs a container"), lambda _: pod() | {"spec": {"containers": []}}
-    ),
+    "no containers": Case(("spec.containers is empty", "needs a container"), pod() | {"spec": {"containers": []}}),
     "containers unknown": Case((ANNOTATION + "containers", "'b'", "it has "), annotate("containers", "b")),
     "volume": Case(
         ("volume named railwright-shm", "rename it in spec.volumes"),
-        lambda name: pod(gpus(8, name), volumes=[{"name": "railwright-shm", "hostPath": {"path": "/"}}]),
+        pod(volumes=[{"name": "railwright-shm", "hostPath": {"path": "/"}}]),
         fabric("    mounts: {sharedMemory: 1Gi}\n"),
     ),
     "the only way is a host path": Case(
@@ -181,48 +172,40 @@ REFUSALS = {
     ),
     "its own word against privilege": Case(
         ("securityContext.allowPrivilegeEscalation is false", "fabric f", "remove allowPrivilegeEscalation or use"),
-        lambda name: pod(gpus(8, name, securityContext={"allowPrivilegeEscalation": False})),
+        pod(gpus(8, securityContext={"allowPrivilegeEscalation": False})),
         fabric("    security: {privileged: true}\n"),
     ),
-    "annotations": Case(
-        (NETWORKS, "262144", "remove some of the pod's own"), lambda name: pod(gpus(8, name), annotations=FULL)
-    ),
+    "annotations": Case((NETWORKS, "262144", "remove some of the pod's own"), pod(annotations=FULL)),
 }
 
 
 # Of a pod of a Job whose topology was written, and that is in no PodGroup.
 WARNINGS = {
     "no accelerator": Case(
-        ("no container requests nvidia.com/gpu", "gets no rails", "annotation railwright.io/containers"),
-        lambda name: pod({"name": name}),
+        ("no container requests nvidia.com/gpu", "gets no rails", "annotation railwright.io/containers"), pod(cpu())
     ),
-    "host network": Case(
-        ("spec.hostNetwork is true", "remove hostNetwork"), lambda name: pod(gpus(8, name), hostNetwork=True)
-    ),
+    "host network": Case(("spec.hostNetwork is true", "remove hostNetwork"), pod(hostNetwork=True)),
     "host network without rails": Case(
         ("spec.hostNetwork is true", "NCCL_SOCKET_IFNAME is not set", "or set NCCL_SOCKET_IFNAME in the container"),
-        lambda name: pod(gpus(8, name), hostNetwork=True),
+        pod(hostNetwork=True),
         fabric(transport="tcp", rails=""),
     ),
     "default route": Case(
         (NETWORKS, "entry 1", "default-route", "remove it unless"),
-        lambda name: pod(
-            gpus(8, name),
-            annotations={NETWORKS: '[{"name": "lan2", "namespace": "prod", "default-route": ["10.0.0.1"]}]'},
-        ),
+        pod(annotations={NETWORKS: '[{"name": "lan2", "namespace": "prod", "default-route": ["10.0.0.1"]}]'}),
     ),
     "a network of the user's that is not there": Case(
         (NETWORKS, "of entry 1 does not exist, and the pod's sandbox", "create it or correct the entry"),
-        lambda name: pod(gpus(8, name), annotations={NETWORKS: json.dumps([{"name": name * 3, "namespace": name}])}),
+        pod(annotations={NETWORKS: json.dumps([{"name": LONGEST * 3, "namespace": LONGEST}])}),
     ),
     "GPUs of several containers": Case(
         ("the claims have no GPUs", "NIC of fabric f", "request all GPUs in one container", ANNOTATION + "containers"),
-        lambda name: pod(gpus(4, name), gpus(4, "other")),
+        pod(gpus(4), gpus(4, "other")),
         CLAIMED,
     ),
     "GPUs of an init container that are not those of the claims": Case(
         ("the claims have no GPUs", "init container diagnose requests GPUs of its own", "request none there"),
-        lambda name: pod(gpus(4, name), initContainers=[gpus(8, "diagnose")]),
+        pod(gpus(4), initContainers=[gpus(8, "diagnose")]),
         CLAIMED,
     ),
     "no node offers it": Case(
@@ -236,7 +219,7 @@ WARNINGS = {
             "which network prod/",
             f"correct annotation {NETWORKS}, or ask the operator for the network's device",
         ),
-        lambda name: pod(gpus(8, name), annotations={NETWORKS: LONGEST}),
+        pod(annotations={NETWORKS: LONGEST}),
         networks={("prod", "lan2"): None, ("prod", "lan3"): None, ("prod", LONGEST): "x.y/vf"},
         offered=frozenset(("nvidia.com/mlx5_0", "nvidia.com/mlx5_1")),
     ),
@@ -248,17 +231,17 @@ WARNINGS = {
     ),
     "a capability that is dropped": Case(
         ("remove IPC_LOCK from securityContext.capabilities.drop", "drops IPC_LOCK by name"),
-        lambda name: pod(gpus(8, name, securityContext={"capabilities": {"drop": ["IPC_LOCK"]}})),
+        pod(gpus(8, securityContext={"capabilities": {"drop": ["IPC_LOCK"]}})),
         fabric("    security: {capabilities: [IPC_LOCK]}\n"),
     ),
     "a capability in a user namespace": Case(
         ("spec.hostUsers is false: IPC_LOCK has no effect", "remove hostUsers, or ask the operator for LimitMEMLOCK"),
-        lambda name: pod(gpus(8, name), hostUsers=False),
+        pod(hostUsers=False),
         fabric("    security: {capabilities: [IPC_LOCK]}\n"),
     ),
     "a capability of another user than root": Case(
         ("does not run as root: IPC_LOCK has no effect", "run it as root, or ask the operator for LimitMEMLOCK"),
-        lambda name: pod(gpus(8, name, securityContext={"runAsNonRoot": True})),
+        pod(gpus(8, securityContext={"runAsNonRoot": True})),
         fabric("    security: {capabilities: [IPC_LOCK]}\n"),
     ),
     "huge pages without memory": Case(
@@ -271,7 +254,7 @@ WARNINGS = {
     ),
     "library path from elsewhere": Case(
         ("LD_LIBRARY_PATH from envFrom", "add /a there"),
-        lambda name: pod(gpus(8, name, envFrom=ENV_FROM)),
+        pod(gpus(8, envFrom=ENV_FROM)),
         by=fabric("    libraryPath: [/a]\n    nccl: {derive: false}\n", rails=NEUTRAL),
     ),
     "privilege": Case(
@@ -288,11 +271,11 @@ WARNINGS = {
     ),
     "env from": Case(
         ("has envFrom", "GLOO_SOCKET_IFNAME", "write what the job needs in env, or in the source of envFrom"),
-        lambda name: pod(gpus(8, name, envFrom=ENV_FROM)),
+        pod(gpus(8, envFrom=ENV_FROM)),
     ),
     "launcher and env from": Case(
         ("has envFrom", "OMPI_", "write what the job needs in env, or in the source of envFrom"),
-        lambda name: pod(cpu(name, envFrom=ENV_FROM), labels=LAUNCHER),
+        pod(cpu(envFrom=ENV_FROM), labels=LAUNCHER),
         fabric(OF_OPEN_MPI),
     ),
     "forged file": Case(
@@ -300,16 +283,15 @@ WARNINGS = {
     ),
     "a file of its own": Case(
         ("mounts /etc/nccl.conf itself", "remove that mount, or set the NCCL settings"),
-        lambda name: pod(
-            gpus(8, name, volumeMounts=[{"name": "own", "mountPath": "/etc/nccl.conf"}]),
+        pod(
+            gpus(8, volumeMounts=[{"name": "own", "mountPath": "/etc/nccl.conf"}]),
             volumes=[{"name": "own"}],
             annotations={"railwright.io/delivery": "file"},
         ),
         fabric(""),
     ),
     "no room for the record": Case(
-        ("railwright.io/injection is left out", "shorten some"),
-        lambda name: pod(gpus(8, name), annotations={"note": "x" * (256 * 1024 - 150)}),
+        ("railwright.io/injection is left out", "shorten some"), pod(annotations={"note": "x" * (256 * 1024 - 150)})
     ),
 }
 
