@@ -33,7 +33,7 @@ spec:
 def preview_admission(manifest: str, policy: pathlib.Path) -> previews.AdmissionPreview:
     """Return admission's answer for the first pod template of a manifest."""
     tree, *_ = object_files.read_manifest(manifest, "manifest")
-    pods = templates.expand(tree, templates.DEFAULT_NAMESPACE) or []
+    pods = templates.expand(tree, templates.DEFAULT_NAMESPACE)
     return previews.preview_admission(pods[0], object_files.read_policy(str(policy)), previews.fill_caches({}))
 
 

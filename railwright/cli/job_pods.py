@@ -15,7 +15,7 @@ from railwright.cluster import errors, kubeconfigs, watch_wire
 from railwright.fabric import names, views
 from railwright.fabric.workloads import frameworks, kubernetes, membership, registry
 
-_POD = ("pod", "pods", "po")  # as for kubectl; write ./pod for a file of this name
+_POD = ("pod", "pods", "po")  # as for kubectl
 _JOBS = ("job", "jobs")
 _GROUPS = ("job", "gang")  # of pods, whatever created them
 # KIND/NAME or KIND.GROUP/NAME, as kubectl writes it
@@ -88,19 +88,19 @@ def parse_object(command: str, words: Sequence[str]) -> tuple[str, str] | None:
     kind, and for an object with further words.
     """
     word, others = (words[0], words[1:]) if words else ("", ())
+    if os.path.exists(word):  # noqa: PTH110 - as given
+        return None
     kind, slash, name = word.partition("/")
     kind = kind.lower()
-    base = kind.partition(".")[0] if slash else kind  # without the group; a word without / may be pod.yaml
-    is_file = os.path.exists(word)  # noqa: PTH110 - as given
-    is_pod = kind in _POD and not (slash and is_file)
-    if base in _WORDS and others and not slash and (is_pod or not is_file):  # KIND NAME, as for kubectl
+    base = kind.partition(".")[0]  # without the group
+    if not slash and others and kind in _WORDS:  # KIND NAME, as for kubectl
         slash, name, others = "/", others[0], others[1:]
-    is_object = slash and (_OBJECT.fullmatch(f"{kind}/{name}") or (base in _GROUPS and name))
-    if not is_pod and (is_file or not is_object):
-        if _NAME.fullmatch(word) and not is_file:
-            raise output.UnreadableError(
-                f"{word}: No such file or directory; for an object of the cluster give KIND/NAME, as job/NAME"
-            )
+    if not slash and _NAME.fullmatch(word):
+        raise output.UnreadableError(
+            f"{word}: No such file or directory; for an object of the cluster give KIND/NAME, as job/NAME"
+        )
+    # names of pods and gangs may have parts
+    if not slash or not (kind in _POD or (kind in _GROUPS and name) or _OBJECT.fullmatch(f"{kind}/{name}")):
         return None
     if others:
         raise output.UnreadableError(
@@ -125,7 +125,7 @@ def locate(arguments: argparse.Namespace, kind: str, name: str) -> tuple[str, st
     if kind == "pod":
         first, slash, rest = name.partition("/")
         if not name or (slash and (not first or not rest or "/" in rest)):
-            raise output.UnreadableError(f"{name!r} names no pod; give pod/NAME -n NAMESPACE (for a file: ./pod)")
+            raise output.UnreadableError(f"{name!r} names no pod; give pod/NAME -n NAMESPACE")
         if slash and namespace not in ("", first):
             raise output.UnreadableError(f"pod {name}: -n {namespace} is another namespace; give one of them")
         namespace, name = (first, rest) if slash else (namespace, name)

@@ -88,7 +88,8 @@ async def test_a_pod_that_does_not_exist_is_an_error(run):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "pod/NAME -n NAMESPACE"),
+        ((), "for an object of the cluster give KIND/NAME"),
+        (("",), "pod/NAME -n NAMESPACE"),
         (("a/b/c",), "pod/NAME -n NAMESPACE"),
         (("a/b", "-n", "c"), "another namespace"),
         (("a/b", "--policy", "p"), "--policy: only `explain FILE` has it; leave it out"),

@@ -139,7 +139,7 @@ def run(cluster: Cluster, report: Callable[[str], None]) -> tuple[Outcome, overv
 
 def _build_pods(job: Tree) -> Iterator[templates.Template]:
     """Yield the pods that Volcano's controller creates for the job, each as a template."""
-    for template in templates.expand(job, templates.DEFAULT_NAMESPACE) or ():
+    for template in templates.expand(job, templates.DEFAULT_NAMESPACE):
         metadata = template.pod["metadata"]  # of the first pod of a task
         for index in range(template.pods or 0):
             own = {

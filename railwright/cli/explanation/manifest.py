@@ -55,7 +55,7 @@ def _read_templates(arguments: argparse.Namespace, namespace: str) -> Sequence[t
         if not tree_templates:
             note = templates.locate_label(tree) or "has no pod template that railwright knows, skipped"
             output.print_note(f"{templates.format_title(tree)}: {note}")
-        pod_templates += tree_templates or ()
+        pod_templates += tree_templates
     if not pod_templates:
         raise output.UnreadableError(f"{', '.join(paths)}: contains no pod and no pod template")
     return pod_templates
@@ -75,8 +75,6 @@ def _preview_by_file(arguments: argparse.Namespace, namespace: str) -> Sequence[
 def _preview_by_cluster(arguments: argparse.Namespace, namespace: str) -> Sequence[previews.AdmissionPreview]:
     """Dry-run the pods. Raise UnreadableError for an invalid pod, and if the webhook cannot be asked."""
     pod_templates = _read_templates(arguments, namespace)
-    for template in pod_templates:
-        previews.require_valid(template)  # names the path and the fix, unlike the API server
 
     async def ask_all(client: clients.Client) -> Sequence[previews.AdmissionPreview]:
         with output.show_progress("dry runs", total=len(pod_templates)) as advance:

@@ -10,7 +10,7 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from railwright.cli import object_files, output
+from railwright.cli import object_files
 from railwright.cli.explanation import recorded, templates
 from railwright.fabric import views
 from railwright.fabric.policy import model as policies
@@ -65,8 +65,7 @@ def build_review(created: Tree, kind: reviews.GroupVersionKind, namespace: str) 
 def preview_admission(
     template: templates.Template, policy: policies.Policy, caches: state.State, source: str = "the policy in a file"
 ) -> AdmissionPreview:
-    """Return the preview of a template. Raises UnreadableError if the template is not a valid pod."""
-    require_valid(template)
+    """Return the preview of a template."""
     body = build_review(template.pod, POD, template.namespace)
     cluster = template.add_facts(caches.build_facts(template.namespace), policy.document.accelerators)
     answer = pods.handle(body, policy, lambda _: cluster)
@@ -87,15 +86,6 @@ def preview_admission(
         return msgspec.structs.replace(preview, outcome=reviews.WOULD_PATCH)
     operations = msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []
     return add_patch(preview, pod, jsonpatch.apply_patch(pod, operations), operations)
-
-
-def require_valid(template: templates.Template) -> None:
-    """Raise UnreadableError with the path of a wrong value if the template is not a valid pod."""
-    try:
-        msgspec.convert(template.pod, views.Pod)
-    except msgspec.ValidationError as error:
-        mismatch = object_files.describe_mismatch(error)
-        raise output.UnreadableError(f"{template.owner}: its pod template is not valid: {mismatch}") from None
 
 
 def add_patch(preview: AdmissionPreview, before: Tree, after: Tree, operations: Sequence[Any]) -> AdmissionPreview:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from railwright.cli import object_files, output
-from railwright.fabric import names
+from railwright.fabric import names, views
 from railwright.fabric.injection import facts, keys
 from railwright.fabric.injection import templates as stored
 from railwright.fabric.injection.accelerators import has_accelerator
@@ -50,28 +50,32 @@ def format_title(tree: Tree, namespace: str = "") -> str:
     return f"{tree.get('kind')} {namespace}/{name}" if namespace else f"{tree.get('kind')} {name}"
 
 
-def expand(tree: Tree, namespace: str) -> list[Template] | None:
-    """Return the pods of an object, in `namespace` if it names none; None for a kind that creates no pods.
+def expand(tree: Tree, namespace: str) -> list[Template]:
+    """Return the pods of an object, in `namespace` if it names none; none for a kind that creates no pods.
 
-    Raises UnreadableError for a workload that the API server would reject.
+    Raises UnreadableError for a workload or pod that the API server would reject.
     """
     metadata = frameworks.get_mapping(tree, "metadata")
     own_namespace = str(metadata.get("namespace") or namespace)
     group, _, version = str(tree.get("apiVersion", "")).rpartition("/")
+    templates: list[Template] = []
     if (group, tree["kind"]) == ("", "Pod"):
         pod = {**tree, "metadata": {**metadata, "namespace": own_namespace}}
-        return [Template(format_title(tree, own_namespace), "", 1, own_namespace, pod)]
-    kind = registry.find_kind(group, version, tree["kind"])
-    if kind is None:
-        return None
-    workload = _read_templates(kind, tree, own_namespace)
-    templates = []
-    for template in workload.templates:
-        templates += [_build_template(template, own_namespace, pods) for pods in kind.create_pods(template.origin)]
-    if templates:
-        label = frameworks.get_mapping(metadata, "labels").get(names.FABRIC)
-        warnings = (*keys.check_label(kind, label, workload.templates), *keys.check_workload(workload))
-        templates[0] = msgspec.structs.replace(templates[0], warnings=warnings)
+        templates.append(Template(format_title(tree, own_namespace), "", 1, own_namespace, pod))
+    elif kind := registry.find_kind(group, version, tree["kind"]):
+        workload = _read_templates(kind, tree, own_namespace)
+        for item in workload.templates:
+            templates += [_build_template(item, own_namespace, pods) for pods in kind.create_pods(item.origin)]
+        if templates:
+            label = frameworks.get_mapping(metadata, "labels").get(names.FABRIC)
+            warnings = (*keys.check_label(kind, label, workload.templates), *keys.check_workload(workload))
+            templates[0] = msgspec.structs.replace(templates[0], warnings=warnings)
+    for template in templates:
+        try:
+            msgspec.convert(template.pod, views.Pod)
+        except msgspec.ValidationError as error:
+            mismatch = object_files.describe_mismatch(error)
+            raise output.UnreadableError(f"{template.owner}: its pod template is not valid: {mismatch}") from None
     return templates
 
 

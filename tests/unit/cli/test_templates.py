@@ -17,9 +17,7 @@ WORKER, LAUNCHER = "worker", "launcher"
 
 def expand_all() -> dict[tuple[str, str], templates.Template]:
     every = [
-        template
-        for tree in object_files.read_manifest(TEXT, "f")
-        for template in templates.expand(tree, "default") or ()
+        template for tree in object_files.read_manifest(TEXT, "f") for template in templates.expand(tree, "default")
     ]
     keyed = {(template.owner, template.part): template for template in every}
     assert len(keyed) == len(every)
@@ -148,10 +146,10 @@ def test_a_label_without_effect_is_named_with_its_right_place(kind, version, ste
             spec = {step: spec}
         return {"apiVersion": version, "kind": kind, "metadata": {"name": "x", "labels": LABEL}, "spec": spec}
 
-    (template,) = templates.expand(build({}), "default") or ()
+    (template,) = templates.expand(build({}), "default")
     (warning,) = template.warnings
     assert warning.code == "LabelNotPassed"
     assert f"of the {kind} has no effect" in warning.message
     assert warning.text.endswith(f"set the label in {path}.metadata.labels")
-    (template,) = templates.expand(build(LABEL), "default") or ()
+    (template,) = templates.expand(build(LABEL), "default")
     assert template.warnings == ()
