@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from railwright.cluster import reflector, resources, sinks
-from railwright.fabric import names, scheduling_views, views
+from railwright.fabric import names, views
 from railwright.fabric.claims import inventory
 from railwright.fabric.placement.state import cluster_state
 from railwright.fabric.policy import compiled, model
@@ -82,7 +82,7 @@ def list_watches(state: State) -> list[reflector.WatchSpec]:
     )
     return [
         watch(resources.NODES, nodes, gradual=True),
-        watch(resources.PLACED_PODS, Pods(state), gradual=True, excerpt=scheduling_views.complete),
+        watch(resources.PLACED_PODS, Pods(state), gradual=True),
         watch(resources.NADS, state.networks),
         watch(resources.HYPER_NODES, cluster.hyper_nodes),
         watch(resources.NODE_TOPOLOGIES, topologies),

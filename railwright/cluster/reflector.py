@@ -48,8 +48,7 @@ MAX_RETRY_AFTER_SECONDS = 300.0  # upper bound on Retry-After
 _MOST_DOUBLINGS = 16  # more has no effect under the limit and would overflow eventually
 SLICE = 10  # objects decoded between two iterations of the event loop: 0.1 ms for pods of 7 kB, 0.3 ms if all changed
 _MAX_LOGGED = 1000  # objects that are not read, or in part, and are remembered to log each once
-_SKIPPED = "object skipped: it cannot be decoded; its last known state stays"
-_READ_IN_PART = "object read in part: shorten its lists and texts"
+_SKIPPED = "object skipped: its last known state stays"
 # Why a watch starts again, in the metric railwright_watch_failures_total; otherwise the status, or "unread"
 _REASONS: Mapping[type[errors.ClusterError], str] = {
     errors.UnreachableError: "unreachable",
@@ -63,7 +62,7 @@ class _StreamError(errors.ApiError):
 
 
 CountFailure = Callable[[str, str], None]
-"""Called with (kind, reason) when a watch starts again, and with "skipped" for an object not read, or read in part."""
+"""Called with (kind, reason) when a watch starts again, and with "skipped" for an object that is not read."""
 
 
 class WatchSpec(msgspec.Struct, frozen=True):
@@ -109,7 +108,6 @@ class Reflector:
         self._pauses = 0  # since the watch has last worked
         self._last_contact = time.monotonic()
         self._decode = msgspec.json.Decoder(spec.kind.view).decode
-        self._decode_brief = msgspec.json.Decoder(spec.kind.brief).decode if spec.kind.brief is not None else None
 
     @property
     def objects(self) -> int:
@@ -230,27 +228,17 @@ class Reflector:
         return obj
 
     def _read(self, raw: msgspec.Raw) -> Any:
-        """Return the decoded object, or None if it cannot be decoded.
-
-        An object with too many values is decoded with the kind's brief view; without one it is skipped. Either case is
-        logged.
-        """
+        """Return the decoded object; None, and a log line, if it cannot be decoded or has too many values."""
         try:
-            excess = _describe_excess(raw, self.kind.max_values)
-            if not excess:
-                obj = self._spec.excerpt(self._decode(raw))
-                self._logged.pop((obj.metadata.namespace, obj.metadata.name), None)
-                return obj
-            if self._decode_brief is None:
+            if excess := _describe_excess(raw, self.kind.max_values):
                 raise msgspec.ValidationError(excess)
-            obj = self._spec.excerpt(self._decode_brief(raw))
+            obj = self._spec.excerpt(self._decode(raw))
         except watch_wire.UNREADABLE as error:
-            obj, excess, effect = None, f"{type(error).__name__}: {error}", _SKIPPED
-        else:
-            effect = _READ_IN_PART
-        self._count_failure(self.kind.name, "skipped")
-        identity = watch_wire.decode_identified(raw).metadata
-        self._log_once(identity.key, excess, effect, object=str(identity))
+            self._count_failure(self.kind.name, "skipped")
+            identity = watch_wire.decode_identified(raw).metadata
+            self._log_once(identity.key, f"{type(error).__name__}: {error}", _SKIPPED, object=str(identity))
+            return None
+        self._logged.pop((obj.metadata.namespace, obj.metadata.name), None)
         return obj
 
     # --- watches --------------------------------------------------------------------------------------------

@@ -22,8 +22,8 @@ class Kind(msgspec.Struct, frozen=True):
     view: type[Any]  # one of fabric.views that has metadata
     optional: bool = False
     field_selector: str = ""
-    max_values: int | None = None  # commas of an object that is read: list entries and keys, and those in strings
-    brief: type[Any] | None = None  # view of an object with more values, which is skipped if this is None
+    # commas of an object that is read: list entries and keys, and those in strings; one with more is skipped
+    max_values: int | None = None
     snapshot_kind: str = ""
 
     def __post_init__(self) -> None:
@@ -48,7 +48,6 @@ PLACED_PODS = Kind(  # without what placement does not read
     "/api/v1/pods",
     scheduling_views.Pod,
     max_values=MAX_POD_VALUES,
-    brief=scheduling_views.BriefPod,
 )
 NAMESPACES = Kind("namespaces", "/api/v1/namespaces", views.Namespace)
 POLICY = Kind(
