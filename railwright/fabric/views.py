@@ -424,23 +424,10 @@ class Event(View, frozen=True):
     event_time: str | None = None
 
 
-class GangPolicy(View, frozen=True):
-    """policy.gang of the in-tree scheduling API."""
-
-    min_count: int = 0
-
-
-class SchedulingPolicy(View, frozen=True):
-    """Scheduling policy of an in-tree pod group. Without `gang`, the pods are scheduled one by one."""
-
-    gang: GangPolicy | None = None
-
-
 class PodGroupSpec(View, frozen=True):
-    """spec of a PodGroup: `min_member` in Volcano and scheduler-plugins, `scheduling_policy` in Kubernetes itself."""
+    """spec of a PodGroup."""
 
     min_member: int = 0
-    scheduling_policy: SchedulingPolicy | None = None
     network_topology: Source = None  # Volcano's constraint to HyperNodes
     sub_group_policy: list[Source] | None = None  # parts of the gang with constraints of their own
 
@@ -451,7 +438,7 @@ class PodGroupSpec(View, frozen=True):
 
 
 class PodGroup(View, frozen=True):
-    """A PodGroup of any API group, which states the gang's minimum number of pods."""
+    """A PodGroup of Volcano or scheduler-plugins, which states the gang's minimum number of pods."""
 
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: Identity = Identity()
     spec: PodGroupSpec = PodGroupSpec()

@@ -77,7 +77,6 @@ async def main() -> None:
             "/api/v1/nodes": cluster.nodes,
             PODS: cluster.pods,
             "/apis/scheduling.volcano.sh/v1beta1/podgroups": cluster.volcano_groups,
-            "/apis/scheduling.k8s.io/v1beta1/podgroups": cluster.kube_groups,
             "/apis/scheduling.x-k8s.io/v1alpha1/podgroups": cluster.kube_groups,
         }
     )

@@ -195,6 +195,5 @@ def _node_text(bulky: bool) -> str:  # noqa: FBT001 - told by its name there
 
 
 def _group(name: str, least: int) -> bytes:
-    spec = {"minMember": least, "schedulingPolicy": {"gang": {"minCount": least}}}
-    tree = {"metadata": {"name": name, "namespace": "train", "uid": name}, "spec": spec}
+    tree = {"metadata": {"name": name, "namespace": "train", "uid": name}, "spec": {"minMember": least}}
     return compact(tree).encode()

@@ -81,8 +81,7 @@ _NO_METADATA, _NO_SPEC = views.ObjectMeta(), views.PodSpec()
 def read(kind: frameworks.WorkloadKind, tree: Any) -> Workload:
     """Return the workload in plain data. Raises UnreadableError, and TooManyEntriesError before reading them."""
     metadata = _convert(tree, _Labelled, "").metadata or _NO_METADATA
-    spec = kind.spec_view and (_convert(tree.get("spec"), kind.spec_view | None, "spec") or kind.spec_view())
-    start = frameworks.TemplateContext(metadata.name or metadata.generate_name, "", 0, spec)
+    start = frameworks.TemplateContext(metadata.name or metadata.generate_name, "", 0, tree.get("spec"))
     entries = itertools.chain.from_iterable(
         _walk(_Position(site, start, (tree,)), site.path) for site in kind.templates
     )

@@ -12,49 +12,6 @@ import msgspec
 
 from railwright.fabric import views
 
-# --- objects that state the size of a gang ----------------------------------------------------------------
-# There may be tens of thousands of them, so only the needed fields are decoded.
-
-
-class TemplateMetadata(views.View, frozen=True):
-    """metadata of a template. Values may have any type, because not every custom resource validates them."""
-
-    labels: Any = None
-    annotations: Any = None
-
-
-class TemplateSpec(views.View, frozen=True):
-    """The field of a pod template's spec that names a gang."""
-
-    scheduling_group: views.SchedulingGroup | None = None
-
-
-class Template(views.View, frozen=True):
-    """The fields of a pod template that name a gang."""
-
-    metadata: TemplateMetadata | None = None
-    spec: TemplateSpec | None = None
-
-    def list_tags(self) -> Iterator[Mapping[str, str]]:
-        """Yield the labels, then the annotations, without values that are not text."""
-        metadata = self.metadata or TemplateMetadata()
-        for field in (metadata.labels, metadata.annotations):
-            yield {key: value for key, value in get_mapping(field).items() if isinstance(value, str)}
-
-
-class Replicas(views.View, frozen=True):
-    """A task or replica type: a number of pods (default 1) from a template."""
-
-    replicas: int | None = None
-    template: Template | None = None
-
-
-class Workload(views.View, frozen=True):
-    """An object that owns pods or groups of pods. Views of its kinds add a spec."""
-
-    metadata: views.Identity = views.Identity()
-
-
 GangKey = NewType("GangKey", str)
 """namespace/PodGroup, or namespace/source/name for gangs without a PodGroup; "" for a single pod."""
 
@@ -68,13 +25,14 @@ Tree = dict[str, Any]
 class TemplateContext(msgspec.Struct, frozen=True):
     """The position of a template: `name` and `index` of its task, replica or group.
 
-    `spec` is the object's spec as the `spec_view` of its kind.
+    `spec` is the object's spec as plain data. The `uid` is unknown while the object is created.
     """
 
     workload: str
     name: str
     index: int
     spec: Any
+    uid: str = ""
 
 
 class ControllerVolume(msgspec.Struct, frozen=True):
@@ -182,6 +140,12 @@ class CreatedPods(msgspec.Struct, frozen=True):
         return multiply(self.count, self.gangs)
 
 
+def count_replicas(tree: Tree) -> Any:
+    """Return `replicas` of a task or replica type as written, 1 if it is absent."""
+    replicas = tree.get("replicas")
+    return 1 if replicas is None else replicas
+
+
 def multiply(one: Any, other: Any) -> int | None:
     """Return the product of two values of an object; None if one of them is not a whole number."""
     return one * other if isinstance(one, int) and isinstance(other, int) else None
@@ -193,7 +157,7 @@ CreatePods = Callable[[TemplateOrigin], Iterator[CreatedPods]]
 def create_pods(origin: TemplateOrigin) -> Iterator[CreatedPods]:
     """Yield the pods of a template that has `replicas` beside it, with generated names."""
     part = origin.context.name
-    yield CreatedPods(part, origin.parent.get("replicas", 1), name=f"-{part}-" if part else "-")
+    yield CreatedPods(part, count_replicas(origin.parent), name=f"-{part}-" if part else "-")
 
 
 # --- the size of a gang -----------------------------------------------------------------------------------
@@ -204,13 +168,20 @@ class SizeSource(enum.IntEnum):
 
     VOLCANO = 0  # PodGroups by API group: PodGroups of the same name in two API groups are different objects
     PLUGINS = 1
-    IN_TREE = 2
-    POD = 3  # annotation of the pods
-    OWNER = 4
+    POD = 2  # annotation of the pods
+    OWNER = 3
 
 
 SizeReport = Mapping[GangKey, int]
 """Gang -> number of pods, as reported by one object."""
+
+
+class Workload(views.View, frozen=True):
+    """An object that states the number of its pods."""
+
+    metadata: views.Identity = views.Identity()
+    spec: Tree | None = None
+    status: Tree | None = None
 
 
 class SizeKind(msgspec.Struct, frozen=True):
@@ -244,27 +215,6 @@ class SizeKind(msgspec.Struct, frozen=True):
         return f"/apis/{self.group}/{self.version}/{self.kind.lower()}s"
 
 
-class PodMarks(msgspec.Struct, frozen=True):
-    """The labels and annotations that a controller writes to its pods and that identify their gang."""
-
-    labels: Mapping[str, str] = {}
-    annotations: Mapping[str, str] = {}
-
-
-ListMarks = Callable[[views.Identity], Sequence[PodMarks]]
-"""Lists the possible marks of an owner's pods. They differ between releases, so the size is stored for each."""
-
-
-class SizeRule(msgspec.Struct, frozen=True):
-    """Reads an owner's size: its view, its replicas with their templates, and the marks of its pods."""
-
-    view: type[Any]
-    list_replicas: Callable[[Any], Sequence[Replicas]]
-    list_marks: ListMarks = lambda _owner: (PodMarks(),)  # without marks, the pods are identified by their owner only
-    watch: str = ""  # name of the watch; "" for PLURAL.GROUP
-    excludes_ended: bool = False  # the number of `list_replicas` leaves out pods that have succeeded
-
-
 # --- a kind -----------------------------------------------------------------------------------------------
 
 
@@ -272,7 +222,8 @@ class WorkloadKind(msgspec.Struct, frozen=True):
     """A kind of object with pod templates, in one version of its API.
 
     `is_injected`: admission mutates the templates. `is_frozen`: they are immutable once the object exists
-    (docs/interface.md 3.5). `copies_label`: its controller copies a label of the object to its pods.
+    (docs/interface.md 3.5). `copies_label`: its controller copies a label of the object to its pods. `states_size`: it
+    states the number of pods of its gang, `watch` is the name of its watch, "" for PLURAL.GROUP.
     """
 
     group: str
@@ -282,9 +233,10 @@ class WorkloadKind(msgspec.Struct, frozen=True):
     is_injected: bool = True
     is_frozen: bool = False
     copies_label: bool = False
-    spec_view: type[Any] | None = None  # view with the fields of the spec that `build_metadata` reads
     create_pods: CreatePods = create_pods
-    size: SizeRule | None = None
+    states_size: bool = False
+    watch: str = ""
+    excludes_ended: bool = False  # the stated number leaves out pods that have succeeded
 
     @property
     def plural(self) -> str:
@@ -305,6 +257,35 @@ class WorkloadKind(msgspec.Struct, frozen=True):
 def locate(*steps: str, build_metadata: BuildMetadata = build_no_metadata) -> tuple[TemplatePath, ...]:
     """Return the TemplatePath of the templates at spec.STEPS.template."""
     return (TemplatePath(("spec", *steps, "template"), build_metadata=build_metadata),)
+
+
+def list_origins(kind: WorkloadKind, tree: Tree, start: TemplateContext) -> Iterator[TemplateOrigin]:
+    """Yield the templates of an object, which is plain data. A template that is missing counts as empty."""
+    for site in kind.templates:
+        yield from _walk(site, start, (), (tree,), site.path)
+
+
+def _walk(
+    site: TemplatePath,
+    context: TemplateContext,
+    steps: tuple[str | int, ...],
+    ancestors: Sequence[Any],
+    rest: Sequence[str],
+) -> Iterator[TemplateOrigin]:
+    parent = ancestors[-1]
+    if not rest:
+        yield TemplateOrigin(context, site.build_metadata(context), steps, ancestors, site)
+    elif rest[0] != EACH:
+        yield from _walk(
+            site, context, (*steps, rest[0]), (*ancestors, get_mapping(parent).get(rest[0]) or {}), rest[1:]
+        )
+    else:
+        members = parent.items() if isinstance(parent, dict) else enumerate(parent)
+        for index, (step, member) in enumerate(members):
+            if isinstance(member, dict):
+                name = step if isinstance(parent, dict) else member.get(site.name_field)
+                entry = msgspec.structs.replace(context, name=name if isinstance(name, str) else "", index=index)
+                yield from _walk(site, entry, (*steps, step), (*ancestors, member), rest[1:])
 
 
 def get_mapping(tree: Any, *path: str) -> Tree:

@@ -1,11 +1,9 @@
 """JobSet, including those that Kubeflow Trainer v2 creates for TrainJobs."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
-from railwright.fabric import views
 from railwright.fabric.workloads import frameworks, kubernetes
 
 JOBSET = "jobset.sigs.k8s.io/jobset-name"
@@ -18,18 +16,11 @@ TRAINER_NODE = "node"  # the container of Trainer v2's ranks
 _TRAINER = "trainer"  # value of the step label on the Job of the ranks
 
 
-class Spec(views.View, frozen=True):
-    """The field of a JobSet's spec with the claims whose volumes its controller adds to the pods."""
-
-    volume_claim_policies: Any = None
-
-
 def _build_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
     """Build the labels of JobSet: pkg/controllers/jobset_controller.go, labelAndAnnotateObject."""
-    policies = context.spec.volume_claim_policies
     volumes = [
         volume
-        for policy in (policies if isinstance(policies, list) else ())
+        for policy in frameworks.get_list(context.spec, "volumeClaimPolicies")
         for volume in frameworks.list_claim_volumes(frameworks.get_mapping(policy).get("templates"))
     ]
     return frameworks.ControllerMetadata({JOBSET: context.workload, REPLICATED_JOB: context.name}, volumes=volumes)
@@ -70,7 +61,6 @@ FRAMEWORK = frameworks.Framework(
             "JobSet",
             frameworks.locate("replicatedJobs", frameworks.EACH, "template", "spec", build_metadata=_build_metadata),
             is_frozen=True,
-            spec_view=Spec,
             create_pods=_create_pods,
         ),
     ),
@@ -91,7 +81,6 @@ RUNTIMES = tuple(
             "template", "spec", "replicatedJobs", frameworks.EACH, "template", "spec", build_metadata=_build_metadata
         ),
         is_injected=False,
-        spec_view=Spec,
         create_pods=_create_pods,
     )
     for name in ("TrainingRuntime", "ClusterTrainingRuntime")

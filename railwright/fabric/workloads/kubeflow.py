@@ -1,10 +1,7 @@
 """Kubeflow's training-operator (v1) and mpi-operator (v2beta1, and the labels of v1)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-import msgspec
-
-from railwright.fabric import views
 from railwright.fabric.workloads import frameworks
 
 JOB = "training.kubeflow.org/job-name"
@@ -20,43 +17,6 @@ _GROUP = "kubeflow.org"
 _MPI_OPERATOR = "mpi-operator"  # operator name of v2beta1, which starts ranks by ssh
 _MPI_SSH_VOLUME = "ssh-auth"  # mpi-operator v2beta1; the job sets its mount path
 _LAUNCHER = "Launcher"  # a key of mpiReplicaSpecs
-
-ReplicaTypes = dict[str, frameworks.Replicas | None] | None
-
-
-class JobSpec(views.View, frozen=True):
-    """The replica types of all kinds. A job has one of these fields."""
-
-    pytorch_replica_specs: ReplicaTypes = None
-    tf_replica_specs: ReplicaTypes = None
-    xgb_replica_specs: ReplicaTypes = None
-    mpi_replica_specs: ReplicaTypes = None
-    paddle_replica_specs: ReplicaTypes = None
-    jax_replica_specs: ReplicaTypes = None
-
-
-class Job(frameworks.Workload, frozen=True):
-    """A job of any kind, with the fields that state its size."""
-
-    spec: JobSpec = JobSpec()
-
-
-def _list_replicas(job: Job) -> Sequence[frameworks.Replicas]:
-    replica_types = msgspec.structs.astuple(job.spec)
-    return [replicas for types in replica_types for replicas in (types or {}).values() if replicas is not None]
-
-
-def _list_job_marks(*operators: str) -> frameworks.ListMarks:
-    def list_marks(owner: views.Identity) -> Sequence[frameworks.PodMarks]:
-        job = {JOB: owner.name}
-        return (*(frameworks.PodMarks({**job, OPERATOR: operator}) for operator in operators), frameworks.PodMarks(job))
-
-    return list_marks
-
-
-def _list_mpi_marks(owner: views.Identity) -> Sequence[frameworks.PodMarks]:
-    marks = _list_job_marks(_MPI_OPERATOR, "mpijob-controller")(owner)
-    return (*marks, frameworks.PodMarks({MPI_JOB: owner.name}))
 
 
 def _build_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
@@ -86,7 +46,7 @@ def _describe_pods(operator: str, *, uses_ssh: bool = False) -> frameworks.Creat
         master = {ROLE: "master"} if role in {"master", "chief"} else {}
         yield frameworks.CreatedPods(
             part=f"replica {origin.context.name}",
-            count=origin.parent.get("replicas", 1),
+            count=frameworks.count_replicas(origin.parent),
             name="-launcher-" if uses_ssh and role == frameworks.LAUNCHER else f"-{role}-0",
             labels={OPERATOR: operator, **index, **master},
             ssh_volume=_MPI_SSH_VOLUME if uses_ssh else "",
@@ -95,9 +55,7 @@ def _describe_pods(operator: str, *, uses_ssh: bool = False) -> frameworks.Creat
     return create_pods
 
 
-def _make_job(
-    name: str, specs: str, list_marks: frameworks.ListMarks | None = None, *, watch: str = ""
-) -> frameworks.WorkloadKind:
+def _make_job(name: str, specs: str, *, watch: str = "") -> frameworks.WorkloadKind:
     """Return a kind of the training-operator v1. Its pods are labelled with the controller's name."""
     controller = f"{name.lower()}-controller"  # pkg/controller.v1
     return frameworks.WorkloadKind(
@@ -106,7 +64,8 @@ def _make_job(
         name,
         frameworks.locate(specs, frameworks.EACH, build_metadata=_build_metadata),
         create_pods=_describe_pods(controller),
-        size=frameworks.SizeRule(Job, _list_replicas, list_marks or _list_job_marks(controller), watch),
+        states_size=True,
+        watch=watch,
     )
 
 
@@ -116,7 +75,7 @@ _MPI_V2 = frameworks.WorkloadKind(
     "MPIJob",
     frameworks.locate("mpiReplicaSpecs", frameworks.EACH, build_metadata=_build_mpi_metadata),
     create_pods=_describe_pods(_MPI_OPERATOR, uses_ssh=True),
-    size=frameworks.SizeRule(Job, _list_replicas, _list_mpi_marks),
+    states_size=True,
 )
 
 
@@ -130,7 +89,7 @@ _LAUNCHER_ROLE = {frameworks.LAUNCHER: frameworks.LAUNCHER}
 FRAMEWORK = frameworks.Framework(
     workload_kinds=(
         # it starts ranks by kubectl exec
-        _make_job("MPIJob", "mpiReplicaSpecs", _list_mpi_marks, watch=f"mpijobs.v1.{_GROUP}"),
+        _make_job("MPIJob", "mpiReplicaSpecs", watch=f"mpijobs.v1.{_GROUP}"),
         _MPI_V2,
         _make_job("PyTorchJob", "pytorchReplicaSpecs"),
         _make_job("TFJob", "tfReplicaSpecs"),

@@ -1,9 +1,7 @@
 """LeaderWorkerSet: groups of a leader and its workers, each group a gang."""
 
 from collections.abc import Iterator
-from typing import Any
 
-from railwright.fabric import views
 from railwright.fabric.workloads import frameworks
 
 NAME = "leaderworkerset.sigs.k8s.io/name"
@@ -14,15 +12,9 @@ _LEADER_NAME = "leaderworkerset.sigs.k8s.io/leader-name"  # annotation of worker
 _LEADER = "leaderTemplate"
 
 
-class Spec(views.View, frozen=True):
-    """The field of a LeaderWorkerSet's spec with the claims of its StatefulSets."""
-
-    leader_worker_template: Any = None
-
-
 def _build_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
     """Build the labels of LeaderWorkerSet (source: its pkg/controllers). Only the leader has index 0."""
-    claims = frameworks.get_mapping(context.spec.leader_worker_template).get("volumeClaimTemplates")
+    claims = frameworks.get_mapping(context.spec, "leaderWorkerTemplate").get("volumeClaimTemplates")
     return frameworks.ControllerMetadata({NAME: context.workload}, volumes=frameworks.list_claim_volumes(claims))
 
 
@@ -63,7 +55,6 @@ FRAMEWORK = frameworks.Framework(
                     ("spec", "leaderWorkerTemplate", "workerTemplate"), build_metadata=_build_metadata
                 ),
             ),
-            spec_view=Spec,
             create_pods=_create_pods,
         ),
     ),

@@ -4,8 +4,8 @@ A pod template is read like a pod that its controller creates, so that a size ha
 that pod. `placement.state.declared_sizes` decides between the sizes of several objects.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import itertools
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -91,7 +91,7 @@ def has_controller_with_size(pod: views.Pod) -> bool:
         return False
     group, _, version = owner.api_version.rpartition("/")
     kind = registry.find_kind(group, version, owner.kind)
-    return kind is not None and kind.size is not None
+    return kind is not None and kind.states_size
 
 
 def find_part(pod: views.Pod) -> str:
@@ -145,60 +145,43 @@ def _find_trailing_number(name: str) -> int:
 # --- sizes --------------------------------------------------------------------------------------------------
 
 
-def _build_size_reader(
-    kind: frameworks.WorkloadKind, rule: frameworks.SizeRule
-) -> Callable[[Any], frameworks.SizeReport]:
-    def read_sizes(owner: Any) -> frameworks.SizeReport:
-        sizes: dict[frameworks.GangKey, int] = {}
-        # Marks are alternatives, because releases of a controller write different labels: each has the sum of all
-        # replicas. If two of them lead to one gang, the larger sum counts, not both.
-        for marks in rule.list_marks(owner.metadata):
-            total: dict[frameworks.GangKey, int] = {}
-            for replicas in rule.list_replicas(owner)[: frameworks.MAX_TEMPLATES]:
-                key = _find_gang(kind.name, owner.metadata, replicas.template, marks)
-                total[key] = total.get(key, 0) + (1 if replicas.replicas is None else replicas.replicas)
-            sizes = {key: max(total.get(key, 0), sizes.get(key, 0)) for key in {**sizes, **total}}
+def _build_size_kind(kind: frameworks.WorkloadKind) -> frameworks.SizeKind:
+    """Return the kind with a function that counts the pods that its controller creates."""
+
+    def read_sizes(workload: frameworks.Workload) -> frameworks.SizeReport:
+        owner, tree = workload.metadata, {"spec": workload.spec, "status": workload.status}
+        controller = views.OwnerReference(kind=kind.name, name=owner.name, uid=owner.uid, controller=True)
+        start = frameworks.TemplateContext(owner.name, "", 0, workload.spec, owner.uid)
+        sizes: dict[GangKey, int] = {}
+        for origin in itertools.islice(frameworks.list_origins(kind, tree, start), frameworks.MAX_TEMPLATES):
+            own = frameworks.get_mapping(origin.template, "metadata")
+            for pods in kind.create_pods(origin):
+                metadata = views.ObjectMeta(
+                    namespace=owner.namespace,
+                    labels_or_none={**_read_texts(own, "labels"), **origin.metadata.labels, **pods.labels},
+                    annotations_or_none={**_read_texts(own, "annotations"), **pods.annotations},
+                    owner_references_or_none=[controller],
+                )
+                gang = find_gang(views.Pod(metadata=metadata))
+                sizes[gang] = sizes.get(gang, 0) + (pods.count if isinstance(pods.count, int) else 0)
         return sizes
 
-    return read_sizes
+    source, view = frameworks.SizeSource.OWNER, frameworks.Workload
+    names = kind.group, kind.version, kind.name
+    return frameworks.SizeKind(*names, source, view, read_sizes, kind.watch, kind.excludes_ended)
 
 
-def _find_gang(
-    kind: str, owner: views.Identity, template: frameworks.Template | None, marks: frameworks.PodMarks
-) -> frameworks.GangKey:
-    """Return the gang of the pods that a controller creates from a template."""
-    template = template or frameworks.Template()
-    labels, annotations = template.list_tags()
-    spec = template.spec or frameworks.TemplateSpec()
-    controller = views.OwnerReference(kind=kind, name=owner.name, uid=owner.uid, controller=True)
-    metadata = views.ObjectMeta(
-        namespace=owner.namespace,
-        labels_or_none={**labels, **marks.labels},
-        annotations_or_none={**annotations, **marks.annotations},
-        owner_references_or_none=[controller],
-    )
-    pod_spec = views.PodSpec(scheduling_group=spec.scheduling_group)
-    return find_gang(views.Pod(metadata=metadata, spec=pod_spec))
-
-
-def _build_size_kind(kind: frameworks.WorkloadKind, rule: frameworks.SizeRule) -> frameworks.SizeKind:
-    return frameworks.SizeKind(
-        kind.group,
-        kind.version,
-        kind.name,
-        frameworks.SizeSource.OWNER,
-        rule.view,
-        _build_size_reader(kind, rule),
-        rule.watch,
-        rule.excludes_ended,
-    )
+def _read_texts(metadata: frameworks.Tree, key: str) -> Mapping[str, str]:
+    """Return labels or annotations, without values that are not text. Not every custom resource validates them."""
+    values = frameworks.get_mapping(metadata, key)
+    return {name: value for name, value in values.items() if isinstance(value, str)}
 
 
 # the cluster state reads sizes from pods itself
 PODS = frameworks.SizeKind("", "v1", "Pod", frameworks.SizeSource.POD, views.Pod, lambda _: {}, watch="pods")
 SIZE_KINDS: Sequence[frameworks.SizeKind] = (
     *(kind for framework in registry.FRAMEWORKS for kind in framework.pod_groups),
-    *(_build_size_kind(kind, kind.size) for kind in registry.KINDS if kind.size is not None),
+    *(_build_size_kind(kind) for kind in registry.KINDS if kind.states_size),
 )
 _ANNOTATIONS = tuple(framework.size_annotation for framework in registry.FRAMEWORKS if framework.size_annotation)
 

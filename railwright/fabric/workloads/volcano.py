@@ -1,6 +1,5 @@
 """Volcano: its Job with tasks and plugins, and its PodGroup."""
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,25 +14,6 @@ PARTITION = "volcano.sh/partition-id"  # of a task with a partitionPolicy
 
 _MPI_HOST = "MPI_HOST"  # variable that the mpi plugin sets only on the master
 _MAX_ARGUMENTS = 64  # of a plugin, parsed for each task; the mpi plugin has three
-
-
-class Spec(views.View, frozen=True):
-    """The fields of a Job's spec from which the controller adds labels and volumes to pods."""
-
-    plugins: dict[str, list[str] | None] | None = None  # arguments by plugin
-    volumes: Any = None  # of claims, each mounted in every container
-
-
-class SizeSpec(views.View, frozen=True):
-    """The tasks of a Job."""
-
-    tasks: list[frameworks.Replicas] | None = None
-
-
-class Job(frameworks.Workload, frozen=True):
-    """A Job, with the fields that state its size."""
-
-    spec: SizeSpec = SizeSpec()
 
 
 POD_GROUPS = frameworks.SizeKind(
@@ -52,24 +32,25 @@ def _build_metadata(context: frameworks.TemplateContext) -> frameworks.Controlle
     Volcano's webhook names tasks without a name.
     """
     task = context.name or f"default{context.index}"
-    plugins = context.spec.plugins or {}
+    plugins = frameworks.get_mapping(context.spec, "plugins")
     labels = {JOB: context.workload, TASK: task}
     # plugins/distributed-framework/mpi/mpi.go: the task that starts mpirun
-    master = "mpi" in plugins and task == _find_argument(plugins["mpi"], "master", "master")
-    return frameworks.ControllerMetadata(labels, (_MPI_HOST,) if master else (), _list_volumes(context.spec))
+    master = "mpi" in plugins and task == _find_argument(frameworks.get_list(plugins, "mpi"), "master", "master")
+    return frameworks.ControllerMetadata(
+        labels, (_MPI_HOST,) if master else (), _list_volumes(frameworks.get_list(context.spec, "volumes"))
+    )
 
 
-def _list_volumes(spec: Spec) -> Sequence[frameworks.ControllerVolume]:
+def _list_volumes(entries: Sequence[Any]) -> Sequence[frameworks.ControllerVolume]:
     """Return the volumes of a Job, to which the controller gives random names: job_controller_util.go, createJobPod."""
-    entries = spec.volumes if isinstance(spec.volumes, list) else []
     paths = [frameworks.get_mapping(entry).get("mountPath") for entry in entries]
     return [frameworks.ControllerVolume(f"volume-{i}", path) for i, path in enumerate(paths) if isinstance(path, str)]
 
 
-def _find_argument(arguments: Sequence[str] | None, name: str, default: str) -> str:
+def _find_argument(arguments: Sequence[Any], name: str, default: str) -> str:
     """Return the value of a plugin's argument, in the syntax of Go's flags."""
     result = default
-    words = itertools.islice(arguments or (), _MAX_ARGUMENTS)
+    words = iter([word for word in arguments[:_MAX_ARGUMENTS] if isinstance(word, str)])
     for word in words:
         flag, has_value, value = word.lstrip("-").partition("=")
         if flag == name:
@@ -82,18 +63,12 @@ def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.Creat
     plugins = frameworks.get_mapping(origin.ancestors[0], "spec", "plugins")
     yield frameworks.CreatedPods(
         part=f"task {task}",
-        count=origin.parent.get("replicas", 1),
+        count=frameworks.count_replicas(origin.parent),
         name=f"-{task}-0",
         labels={TASK_INDEX: "0"},
-        annotations={GROUP_ANNOTATION: job},  # followed by the job's uid, which only the API server knows
+        annotations={GROUP_ANNOTATION: f"{job}-{uid}" if (uid := origin.context.uid) else job},
         ssh_volume=f"{job}-ssh" if plugins.keys() & {"ssh", "mpi"} else "",  # the mpi plugin includes ssh
     )
-
-
-def _list_marks(owner: views.Identity) -> Sequence[frameworks.PodMarks]:
-    """Return the marks of a Job's pods: the PodGroup is named after the Job (pkg/controllers/job)."""
-    group = frameworks.PodMarks(annotations={GROUP_ANNOTATION: f"{owner.name}-{owner.uid}"})
-    return (group, frameworks.PodMarks({JOB: owner.name}))
 
 
 FRAMEWORK = frameworks.Framework(
@@ -104,9 +79,8 @@ FRAMEWORK = frameworks.Framework(
             "Job",
             frameworks.locate("tasks", frameworks.EACH, build_metadata=_build_metadata),
             is_frozen=True,
-            spec_view=Spec,
             create_pods=_create_pods,
-            size=frameworks.SizeRule(Job, lambda job: job.spec.tasks or (), _list_marks),
+            states_size=True,
         ),
     ),
     pod_groups=(POD_GROUPS,),

@@ -16,9 +16,9 @@ SNAPSHOT = textwrap.dedent("""
     ---
     {apiVersion: scheduling.x-k8s.io/v1alpha1, kind: PodGroup, metadata: {namespace: b, name: g}, spec: {minMember: 3}}
     ---
-    apiVersion: scheduling.k8s.io/v1beta1
+    apiVersion: scheduling.x-k8s.io/v1alpha1
     kind: PodGroupList
-    items: [{metadata: {namespace: c, name: g}, spec: {schedulingPolicy: {gang: {minCount: 4}}}}]
+    items: [{metadata: {namespace: c, name: g}, spec: {minMember: 4}}]
     ---
     apiVersion: v1
     kind: List
@@ -28,7 +28,7 @@ SNAPSHOT = textwrap.dedent("""
     - {apiVersion: serving.example/v1, kind: Job, metadata: {namespace: b, name: j}, spec: {parallelism: 7}}
     - apiVersion: batch.volcano.sh/v1alpha1
       kind: Job
-      metadata: {namespace: a, name: v}
+      metadata: {namespace: a, name: v, uid: u}
       spec: {tasks: [{replicas: 1}, {replicas: 7}]}
     - apiVersion: kubeflow.org/v2beta1
       kind: MPIJob
@@ -60,9 +60,8 @@ def cluster():
         ("d/g", 5),  # without apiVersion: Volcano's
         ("a/job/j", 6),
         ("b/job/j", 1),  # somebody else's Job
-        ("a/volcano-job/v", 8),
+        ("a/v-u", 8),
         ("a/kubeflow-job/m/mpi-operator", 9),
-        ("a/kubeflow-job/m", 9),
     ],
 )
 def test_a_gangs_size_comes_from_the_object_of_its_own_api_group(cluster, gang, expected):

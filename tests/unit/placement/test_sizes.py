@@ -28,7 +28,6 @@ MPI_JOBS = KINDS["mpijobs.kubeflow.org"]
 MPI_JOBS_V1 = KINDS["mpijobs.v1.kubeflow.org"]
 VOLCANO_POD_GROUPS = KINDS["podgroups.scheduling.volcano.sh"]
 PLUGINS_POD_GROUPS = KINDS["podgroups.scheduling.x-k8s.io"]
-IN_TREE_POD_GROUPS = KINDS["podgroups.scheduling.k8s.io"]
 JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/job-index": "2"}
 
 
@@ -53,8 +52,8 @@ def read(kind: frameworks.SizeKind, tree: dict | views.PodGroup) -> frameworks.W
 
 
 def group(least: int, name="pg", namespace="ns") -> views.PodGroup:
-    spec = {"minMember": least, "schedulingPolicy": {"gang": {"minCount": least}}}
-    return msgspec.convert({"metadata": {"name": name, "namespace": namespace}, "spec": spec}, views.PodGroup)
+    tree = {"metadata": {"name": name, "namespace": namespace}, "spec": {"minMember": least}}
+    return msgspec.convert(tree, views.PodGroup)
 
 
 def size(of: views.Pod, *reports: tuple[frameworks.SizeKind, dict | views.PodGroup]) -> int:
@@ -87,7 +86,6 @@ def label(labels: dict, size: int, name: str = "j") -> dict:
 
 OF_JOB = pod({"batch.kubernetes.io/job-name": "j"})
 OF_GROUP = {"scheduling.x-k8s.io/pod-group": "pg"}
-IN_GROUP = pod(spec={"schedulingGroup": {"podGroupName": "pg"}})
 PYTORCH = obj("torch", {"pytorchReplicaSpecs": types(Master=None, Worker=15)}, namespace="recorded")
 FLOW = obj("flow", {"tfReplicaSpecs": types(Chief=1, PS=2, Worker=4)}, namespace="recorded")
 TASKS = obj("vj", {"tasks": [{"replicas": 1}, {"replicas": 16}]})
@@ -100,7 +98,6 @@ SIZES = {
         obj("j", {"parallelism": 8, "completions": 8}, status={"succeeded": 5}),
         3,
     ),
-    "Job of Kubernetes before 1.27, without the label": (own("Job", "j"), JOBS, obj("j", {"parallelism": 8}), 8),
     "Job of a JobSet": (
         pod(JOB_SET | {"batch.kubernetes.io/job-name": "js-workers-2"}),
         JOBS,
@@ -115,7 +112,6 @@ SIZES = {
         TASKS,
         17,
     ),
-    "Volcano Job by its label": (pod({"volcano.sh/job-name": "vj"}), VOLCANO_JOBS, TASKS, 17),
     "Job whose PodGroup does not exist": (pod(OF_GROUP), JOBS, label(OF_GROUP, 9), 9),
     "PyTorchJob, worker": (read_recorded("training-operator-pytorch-worker"), PYTORCH_JOBS, PYTORCH, 16),
     "PyTorchJob, master": (read_recorded("training-operator-pytorch-master"), PYTORCH_JOBS, PYTORCH, 16),
@@ -124,7 +120,6 @@ SIZES = {
     "JAXJob": (train("jaxjob"), JAX_JOBS, obj("x", {"jaxReplicaSpecs": types(Worker=2)}), 2),
     "PaddleJob": (train("paddlejob"), PADDLE_JOBS, obj("x", {"paddleReplicaSpecs": types(Worker=2)}), 2),
     "MPIJob v1": (train("mpijob"), MPI_JOBS_V1, obj("x", {"mpiReplicaSpecs": types(Launcher=1, Worker=3)}), 4),
-    "PodGroup of Kubernetes": (IN_GROUP, IN_TREE_POD_GROUPS, group(12), 12),
 }
 
 
@@ -175,36 +170,6 @@ def test_a_pod_group_beats_the_owner_and_one_without_a_number_does_not():
     assert size(pod(OF_GROUP), owner, (PLUGINS_POD_GROUPS, group(0))) == 9
 
 
-OWNERS = {
-    "Job": ("batch/v1", JOBS, {"parallelism": 8}),
-    "StatefulSet": ("apps/v1", STATEFUL_SETS, {"replicas": 8}),
-    "ReplicaSet": ("apps/v1", REPLICA_SETS, {"replicas": 8}),
-    "PyTorchJob": ("kubeflow.org/v1", PYTORCH_JOBS, {"pytorchReplicaSpecs": types(Master=1, Worker=7)}),
-}
-
-
-def build_controlled_group(version: str, kind: str, *, least: int = 0) -> views.PodGroup:
-    owner = {"apiVersion": version, "kind": kind, "name": "o", "uid": "u1", "controller": True}
-    policy = {"gang": {"minCount": least}} if least else {"basic": {}}
-    tree = {
-        "metadata": {"name": "pg", "namespace": "ns", "ownerReferences": [owner]},
-        "spec": {"schedulingPolicy": policy},
-    }
-    return msgspec.convert(tree, views.PodGroup)
-
-
-@pytest.mark.parametrize("kind", OWNERS)
-def test_a_pod_group_without_a_number_has_the_size_of_the_object_that_controls_it(kind):
-    version, size_kind, spec = OWNERS[kind]
-    of = IN_GROUP
-    grouped = (IN_TREE_POD_GROUPS, build_controlled_group(version, kind))
-    owner = (size_kind, obj("o", spec))
-    assert size(of, grouped, owner) == size(of, owner, grouped) == 8
-    assert size(of, grouped, (size_kind, obj("other", spec))) == 1
-    assert size(of, grouped, (size_kind, obj("o", spec, namespace="elsewhere"))) == 1
-    assert size(of, (IN_TREE_POD_GROUPS, build_controlled_group(version, kind, least=3)), owner) == 3
-
-
 def test_a_size_that_no_cluster_could_hold_is_capped():
     assert size(OF_JOB, (JOBS, obj("j", {"parallelism": 2**31 - 1}))) == declared_sizes.MAX_SIZE
     forged = pod(read_recorded("lws-leader").metadata.labels, {"leaderworkerset.sigs.k8s.io/size": "9" * 100_000})
@@ -233,7 +198,7 @@ EVENTS = st.lists(
 )
 
 
-GROUPS = (VOLCANO_POD_GROUPS, PLUGINS_POD_GROUPS, IN_TREE_POD_GROUPS)  # in the documented order
+GROUPS = (VOLCANO_POD_GROUPS, PLUGINS_POD_GROUPS)  # in the documented order
 
 
 @given(st.lists(st.tuples(st.sampled_from(GROUPS), EVENTS)))

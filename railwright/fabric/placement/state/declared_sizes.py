@@ -22,13 +22,8 @@ class _Declaration(msgspec.Struct, frozen=True):
 
     kind: frameworks.SizeKind
     sizes: frameworks.SizeReport  # at most MAX_SIZE
-    owner: tuple[str, str] | None = None  # kind (KIND.GROUP) and name of the object that controls a PodGroup
     is_confined: bool = False  # a PodGroup with a constraint to HyperNodes
     uid: str = ""  # of a PodGroup
-
-    def subtract(self, size: int, ended: int) -> int:
-        """Return a declared size less the pods that have ended."""
-        return size if self.kind.excludes_ended else max(0, size - ended)
 
 
 class PodGroupReference(NamedTuple):
@@ -52,21 +47,16 @@ class Sizes:
         """Return the size of a gang by the first source that declares it, or 0; less its pods that have ended.
 
         Sizes of one kind of object are added, such as the Jobs of a JobSet. Objects of several kinds declare the same
-        pods, such as an MPIJob and its launcher's Job. A PodGroup without a number has the size of the object that
-        controls it.
+        pods, such as an MPIJob and its launcher's Job.
         """
-        if declarations := self._by_gang.get(key, {}):
-            source = min([declaration.kind.source for declaration in declarations.values()])
-            by_kind: dict[str, list[_Declaration]] = {}
-            for (kind, _), declaration in declarations.items():
-                if declaration.kind.source == source:
-                    by_kind.setdefault(kind, []).append(declaration)
-            return max(
-                min(first.subtract(sum(row.sizes[key] for row in (first, *others)), ended), MAX_SIZE)
-                for first, *others in by_kind.values()
-            )
-        groups = [objects[key] for objects in self._objects.values() if key in objects]
-        return max((self._get_declared_size(*group.owner, ended=ended) for group in groups if group.owner), default=0)
+        declarations = self._by_gang.get(key, {})
+        source = min([declaration.kind.source for declaration in declarations.values()], default=None)
+        sizes: dict[str, int] = {}  # by kind
+        for (kind, _), declaration in declarations.items():
+            if declaration.kind.source == source:
+                done = 0 if declaration.kind.excludes_ended else ended
+                sizes[kind] = sizes.get(kind, -done) + declaration.sizes[key]
+        return min(max([0, *sizes.values()]), MAX_SIZE)
 
     def is_confined(self, key: frameworks.GangKey) -> bool:
         """True if Volcano offers this gang the nodes of one HyperNode at a time."""
@@ -84,9 +74,7 @@ class Sizes:
         """Add or update an object that declares sizes. Most updates change only its status."""
         declaration = _Declaration(kind, _limit(kind.read_sizes(obj)))
         if isinstance(obj, views.PodGroup):
-            declaration = msgspec.structs.replace(
-                declaration, owner=_identify_owner(obj), is_confined=obj.spec.is_confined, uid=obj.metadata.uid
-            )
+            declaration = msgspec.structs.replace(declaration, is_confined=obj.spec.is_confined, uid=obj.metadata.uid)
         self._store(obj.metadata.full_name, declaration)
 
     def set_sizes(self, kind: frameworks.SizeKind, source_object: str, sizes: frameworks.SizeReport) -> None:
@@ -121,26 +109,6 @@ class Sizes:
         if declaration != before:
             self._on_change()
 
-    def _get_declared_size(self, display_kind: str, source_object: str, *, ended: int) -> int:
-        """Return the size that an object declares, or 0. An object has a key for each release of its controller; all
-        its keys share the size.
-        """
-        declarations = [objects[source_object] for objects in self._objects.values() if source_object in objects]
-        sizes = [
-            min(declaration.subtract(size, ended), MAX_SIZE)
-            for declaration in declarations
-            if declaration.kind.display_name == display_kind
-            for size in declaration.sizes.values()
-        ]
-        return max(sizes, default=0)
-
 
 def _limit(sizes: frameworks.SizeReport) -> frameworks.SizeReport:
     return {key: min(size, MAX_SIZE) for key, size in sizes.items() if size > 0}
-
-
-def _identify_owner(group: views.PodGroup) -> tuple[str, str] | None:
-    """Return kind and name of the object that controls a PodGroup."""
-    if (owner := group.metadata.controller) is None:
-        return None
-    return f"{owner.kind}.{owner.api_version.rpartition('/')[0]}", f"{group.metadata.namespace}/{owner.name}"
