@@ -36,7 +36,7 @@ def build_files() -> dict[pathlib.Path, str]:
         ],
         CHART / "files" / "runbook.yaml": format_runbook(RUNBOOK.read_text()),
         CHART / "files" / "admission-rules.yaml": format_admission_rules(),
-        CHART / "files" / "gang-owners.yaml": format_permissions("list, watch", lambda kind: kind.size is not None),
+        CHART / "files" / "gang-owners.yaml": format_permissions("list, watch", lambda kind: kind.states_size),
         CHART / "files" / "workloads.yaml": format_permissions("list", lambda _: True),
     }
     for path in (MANIFESTS / "components" / "prometheus" / "dashboards").glob("*.json"):
