@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from placing import RememberingEngine, build_leaves, build_pod, build_request
 
-from railwright.fabric.workloads import kubernetes, membership
+from railwright.fabric.workloads import kubeflow, kubernetes, membership
 
 POLICY = placing.change_fabric(placing.build_policy(), nvlink_segment=4)
 JOBS = next(kind for kind in membership.SIZE_KINDS if kind.name == "jobs.batch")
@@ -23,7 +23,7 @@ def build(form: str, rank: int, *, on: str = "", phase: str = "", uid: str = "")
             labels = {kubernetes.JOB: "g", INDEX: str(rank)}
         case "PyTorchJob":  # without a master
             built = build_pod(f"g-worker-{rank}", on=on)
-            labels = {"training.kubeflow.org/job-name": "g", "training.kubeflow.org/replica-index": str(rank)}
+            labels = {kubeflow.JOB: "g", kubeflow.OPERATOR: "pytorchjob-controller", kubeflow.REPLICA_INDEX: str(rank)}
         case _:
             built, labels = build_pod(f"g-{rank + (form == 'names from 1')}", group="g", on=on), {}
     metadata = {"labels_or_none": {**built.metadata.labels, **labels}, "uid": f"uid-{rank}-{uid}"}
@@ -40,7 +40,7 @@ def build_cluster(form: str, *, succeeded: int = 0):
             "spec": {"parallelism": 8, "completions": 8, "template": {"metadata": {}}},
             "status": {"succeeded": succeeded},
         }
-        state.sizes.upsert(JOBS, msgspec.convert(tree, kubernetes.Job))
+        state.sizes.upsert(JOBS, msgspec.convert(tree, JOBS.view))
     return state
 
 
