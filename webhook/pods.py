@@ -45,9 +45,7 @@ def handle(
     if pod is None:
         raise reviews.MalformedError("request.object is missing; a CREATE has one")
     answer = _answer(request.namespace, pod, len(body), policy, get_facts(request.namespace), cache)
-    if answer.role:
-        answer = msgspec.structs.replace(answer, namespace=request.namespace, owner=pod.metadata.controller)
-    return answer.complete(request)
+    return answer.complete(request, pod.metadata.controller if answer.role else None)
 
 
 def _answer(  # noqa: PLR0913, PLR0917 - what an answer depends on
@@ -80,6 +78,7 @@ def _answer(  # noqa: PLR0913, PLR0917 - what an answer depends on
         return _reject(outcome)
     else:
         answer = _inject(outcome)
+    answer = msgspec.structs.replace(answer, encoded=answer.encode_rest())
     if cache is not None and entry is not None and isinstance(outcome, plan.Injection):
         cache.by_key.add(entry[0], answer)
     return answer

@@ -36,13 +36,15 @@ class Answer(msgspec.Struct, frozen=True):
     namespace: str = ""
     owner: views.OwnerReference | None = None  # of the pod: gets Events about it
     claimants: tuple[views.Pod, ...] = ()  # pods whose claim templates are to be written
+    encoded: bytes = b""  # what `encode_rest` returns, for an answer that is sent again and again
     uid: str = ""  # of the request
     dry_run: bool = False
 
-    def complete(self, request: "Request[Any]") -> "Answer":
+    def complete(self, request: "Request[Any]", owner: views.OwnerReference | None = None) -> "Answer":
         """Return the answer to this request. A dry run causes no Event and no claim template."""
-        answer = msgspec.structs.replace(self, uid=request.uid, dry_run=bool(request.dry_run))
-        return msgspec.structs.replace(answer, owner=None, claimants=()) if request.dry_run else answer
+        if request.dry_run:
+            return msgspec.structs.replace(self, uid=request.uid, dry_run=True, claimants=())
+        return msgspec.structs.replace(self, uid=request.uid, namespace=request.namespace, owner=owner)
 
     @property
     def outcome(self) -> str:
@@ -54,7 +56,11 @@ class Answer(msgspec.Struct, frozen=True):
     @property
     def body(self) -> bytes:
         """Return the encoded review."""
-        response: dict[str, Any] = {"uid": self.uid, "allowed": self.allowed}
+        return b'%b{"uid":%b,%b}}' % (_HEAD, msgspec.json.encode(self.uid), self.encoded or self.encode_rest())
+
+    def encode_rest(self) -> bytes:
+        """Return the fields of the response after its uid, encoded."""
+        response: dict[str, Any] = {"allowed": self.allowed}
         if not self.allowed:
             response["status"] = {"code": self.code, "message": self.message}
             if self.reason:
@@ -66,11 +72,12 @@ class Answer(msgspec.Struct, frozen=True):
             response["warnings"] = limit_warnings(self.warnings)
         if self.audit:
             response["auditAnnotations"] = self.audit
-        return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
+        return msgspec.json.encode(response)[1:-1]
 
 
 _MAX_MESSAGE = 4096  # characters: a message contains names that users write and that are not validated yet
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
+_HEAD = msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND})[:-1] + b',"response":'
 MAX_WARNINGS = 8  # kubectl prints each on a line; the API server drops warnings beyond 4096 characters in total
 MAX_WARNING = 256  # characters of one warning
 
