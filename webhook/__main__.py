@@ -46,8 +46,7 @@ async def serve(options: settings.Settings) -> int:
     if (client := origin.client) is not None:
         state.watched = True
         state.is_without_templates = functools.partial(origin.is_denied, resources.CLAIM_TEMPLATES)
-        support = file_keys.SupportCheck(client, state.set_file_keys)
-        await support.read()
+        await file_keys.read(client, state.set_file_keys)
         poster = events.Events(
             client, "railwright-webhook", on_result=lambda outcome: counters.events.labels(outcome).inc()
         )
@@ -65,7 +64,8 @@ async def serve(options: settings.Settings) -> int:
             functools.partial(_list_pods, client),
         )
         keep_policy = functools.partial(last_policy.write, client, origin.store)
-        tasks += [poster.run, controller.run, support.run, keep_policy]
+        read_file_keys = functools.partial(file_keys.run, client, state.set_file_keys)
+        tasks += [poster.run, controller.run, read_file_keys, keep_policy]
     checks.add("policy", origin.find_policy_problem)
     checks.add("caches", origin.cache_problem)
     service = app.Webhook(state, lambda: origin.store.current, counters, api).build_application()

@@ -13,8 +13,7 @@ _FIRST_VERSION = (1, 35)
 _VERSION = re.compile(r"v?(\d{1,3})\.(\d{1,4})")
 _INVALID = 422
 _SECONDS = 10.0  # for an answer
-_RETRY_SECONDS = 15.0  # after an error
-_PAUSE_SECONDS = 300.0  # after an answer, which an upgrade changes
+_PAUSE_SECONDS = 60.0  # between two questions
 _LOG = logging.getLogger("railwright.webhook")
 
 
@@ -24,39 +23,24 @@ def is_known_to(version: str) -> bool:
     return match is not None and (int(match[1]), int(match[2])) >= _FIRST_VERSION
 
 
-class SupportCheck:
-    """Checks repeatedly whether the API server stores `fileKeyRef`, because it may fail to answer or be upgraded.
+async def read(client: clients.Client, apply: Callable[[bool], None]) -> None:
+    """Pass the API server's answer to `apply`. After an error, which is logged, the last answer stays."""
+    try:
+        async with asyncio.timeout(_SECONDS):
+            apply(await _stores_file_keys(client))
+    except (errors.ClusterError, TimeoutError) as error:
+        _LOG.warning(
+            "cannot ask the API server whether it knows fileKeyRef; its last answer counts, and before the first one "
+            "ranks read files",
+            extra={"fields": {"error": str(error) or "no answer in time"}},
+        )
 
-    `apply` gets each answer. After an error the last one stays.
-    """
 
-    def __init__(self, client: clients.Client, apply: Callable[[bool], None]) -> None:
-        self._client, self._apply = client, apply
-        self._error = ""  # of the last question
-
-    async def read(self) -> None:
-        """Check once, and log repeated equal errors once."""
-        try:
-            async with asyncio.timeout(_SECONDS):
-                is_kept = await _stores_file_keys(self._client)
-        except (errors.ClusterError, TimeoutError) as error:
-            text = str(error) or "no answer in time"
-            if text != self._error:
-                _LOG.warning(
-                    "cannot ask the API server whether it knows fileKeyRef; its last answer counts, and before the "
-                    "first one ranks read files",
-                    extra={"fields": {"error": text}},
-                )
-            self._error = text
-        else:
-            self._error = ""
-            self._apply(is_kept)
-
-    async def run(self) -> None:
-        """Check every few minutes until cancelled, and sooner after an error."""
-        while True:
-            await asyncio.sleep(_RETRY_SECONDS if self._error else _PAUSE_SECONDS)
-            await self.read()
+async def run(client: clients.Client, apply: Callable[[bool], None]) -> None:
+    """Read the answer again and again until cancelled, because the API server may be upgraded."""
+    while True:
+        await asyncio.sleep(_PAUSE_SECONDS)
+        await read(client, apply)
 
 
 async def _stores_file_keys(client: clients.Client) -> bool:
