@@ -6,7 +6,7 @@ The pod's nodeSelector and required affinity limit the possible node shapes. No 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from railwright.fabric import views
+from railwright.fabric import label_selectors, views
 from railwright.fabric.policy import model as policies
 
 Devices = tuple[str, ...]
@@ -22,8 +22,6 @@ def find_devices(pod: views.Pod, document: policies.PolicyDocument, rails: Seque
 
 def find_each_device(pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]) -> Devices:
     """Return the policy's device of each rail; "" without one, or if the device differs between possible nodes."""
-    if known := find_devices(pod, document, rails):
-        return known
     shapes = [*{id(shape): shape for shape in _find_possible_shapes(pod, document)}.values()]
 
     def find(rail: policies.Rail) -> str:
@@ -92,33 +90,25 @@ def _implies_shape(allowed: Values, shape: policies.NodeShape, besides: str | No
 def _list_allowed(pod: views.Pod, known: Values) -> Iterator[Values]:
     """Yield the values that each term of the required affinity allows, together with the node selector.
 
-    A term without requirements matches no node (Kubernetes' API). Operators other than In, NotIn and DoesNotExist are
-    ignored.
+    A term without requirements matches no node (Kubernetes' API). Comparisons of numbers are ignored.
     """
-    selector = pod.spec.node_selector or {}
-    selected: Values = {key: {selector[key]} if key in selector else values for key, values in known.items()}
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     terms = (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
-    if not terms:
-        yield selected
+    selected = {(key, "In", frozenset([value])) for key, value in (pod.spec.node_selector or {}).items()}
     rows = [
-        tuple(
-            [
-                (expression.key, expression.operator, tuple(expression.values or ()))
-                for expression in term.match_expressions or ()
-                if expression.key in known
-            ]
-        )
+        selected.union([(row.key, row.operator, frozenset(row.values or ())) for row in term.match_expressions or ()])
         for term in terms
         if term.match_expressions or term.match_fields
     ]
-    for expressions in dict.fromkeys(rows):  # many terms of a long list have the same ones
-        allowed = {key: {*values} for key, values in selected.items()}
-        for key, operator, values in sorted(expressions, key=lambda expression: expression[1] != "In"):
-            if operator == "In":  # the first of a label lists its values, also those of no shape
-                allowed[key] = {*values} if None in allowed[key] else allowed[key].intersection(values)
-            elif operator == "NotIn":
-                allowed[key].difference_update(values)  # in place: a user may write thousands of expressions
-            elif operator == "DoesNotExist":
-                allowed[key] &= {None}
+    # many terms of a long list have the same requirements
+    for requirements in dict.fromkeys(map(frozenset, rows if terms else [selected])):
+        allowed = {key: {*values} for key, values in known.items()}
+        for key, operator, values in requirements:
+            if key in known and operator in label_selectors.OPERATORS:
+                names_no_shape = operator != "In" or not values <= known[key]  # so that None stays possible
+                allowed[key] = {
+                    value
+                    for value in allowed[key]
+                    if (names_no_shape if value is None else label_selectors.OPERATORS[operator](value, values))
+                }
         yield allowed

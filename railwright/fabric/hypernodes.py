@@ -7,9 +7,8 @@ write them.
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-
-import msgspec
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from railwright.fabric import label_selectors, views
 
@@ -111,13 +110,14 @@ class Tree:
 
     def find_problems(self, nodes: Mapping[str, Labels]) -> tuple[str, ...]:
         """Return a message for each invalid part that was skipped. `nodes` has the labels of all nodes by name."""
-        messages = [*self._get_index().problems]
-        for node, names in self._get_index().by_name.items():
-            if node not in nodes:
-                messages.append(f"HyperNode {names[0]} has the member {node}, but there is no such node; remove it")
-        for name, labels in nodes.items():
-            messages += self._find_position(name, labels).problems
-        return tuple(messages)
+        index = self._get_index()
+        absent = [
+            f"HyperNode {names[0]} has the member {node}, but there is no such node; remove it"
+            for node, names in index.by_name.items()
+            if node not in nodes
+        ]
+        positions = [self._find_position(name, labels) for name, labels in nodes.items()]
+        return (*index.problems, *absent, *(problem for position in positions for problem in position.problems))
 
     def _get_index(self) -> "_Index":
         if self._index is None:
@@ -131,141 +131,132 @@ class Tree:
         return cached[1]
 
 
-class _Position(msgspec.Struct, frozen=True):
+class _Position(NamedTuple):
     """The HyperNodes of a node by level, and the problems found there."""
 
     values: Mapping[str, str]
-    problems: tuple[str, ...]
+    problems: Sequence[str]
 
 
-class _Index(msgspec.Struct, frozen=True):
-    """Index of the HyperNodes' tree and of their members."""
+class _Index(NamedTuple):
+    """Index of the HyperNodes' tree and of their members, in the order of tiers, then of names."""
 
-    order: Mapping[str, int]  # HyperNode -> its place in the order by tier, then by name
-    keys: Mapping[str, str]  # HyperNode -> key of its level
-    above: Mapping[str, tuple[str, ...]]  # HyperNode -> itself and its ancestors, lowest first
-    by_name: Mapping[str, tuple[str, ...]]  # node -> HyperNodes that name it
-    tests: tuple[tuple[str, Callable[[str, Labels], bool]], ...]  # HyperNode and its test of a node's name and labels
-    problems: tuple[str, ...]
+    order: Mapping[str, int]  # HyperNode -> its place in this order
+    above: Mapping[str, Mapping[str, str]]  # HyperNode -> itself and its ancestors by the key of their level
+    by_name: Mapping[str, Sequence[str]]  # node -> HyperNodes that name it
+    tests: Sequence[tuple[str, Callable[[str, Labels], bool]]]  # HyperNode and its test of a node's name and labels
+    problems: Sequence[str]
 
 
 def _build_index(specs: Mapping[str, Spec]) -> _Index:
-    problems: list[str] = []
-    sorted_names = sorted(specs, key=lambda name: (specs[name].tier, name))
-    order = {name: position for position, name in enumerate(sorted_names)}
-    keys = _assign_keys(specs, problems)
-    parents: dict[str, str] = {}
-    claims: list[tuple[str, str]] = []
-    by_name: dict[str, tuple[str, ...]] = {}
-    tests: list[tuple[str, Callable[[str, Labels], bool]]] = []
-    for name in order:
-        for member in specs[name].members or ():
-            selector = member.selector or Selector()
-            if member.type == "HyperNode":
-                claims += ((child, name) for child in _list_children(name, selector, specs, problems))
-            elif selector.exact_match:
-                earlier = by_name.get(selector.exact_match.name, ())
-                by_name[selector.exact_match.name] = (*earlier, name)
-            elif test := _build_test(name, selector, problems):
-                tests.append((name, test))
-    for child, name in claims:
-        parents.setdefault(child, name)
-    for child, parent in claims:
-        first = parents[child]
-        if parent not in _list_ancestors(first, parents):
-            problems.append(
-                f"HyperNode {child} is a member of {first} and of {parent}; {first} is used: remove it from {parent}"
-            )
-    above = {name: tuple(ancestor for ancestor in _list_ancestors(name, parents) if ancestor in keys) for name in order}
-    return _Index(order=order, keys=keys, above=above, by_name=by_name, tests=tuple(tests), problems=tuple(problems))
-
-
-def _assign_keys(specs: Mapping[str, Spec], problems: list[str]) -> Mapping[str, str]:
     tiers = sorted({spec.tier for spec in specs.values()})
-    level = dict(zip(tiers, LEVELS, strict=False))
+    levels = dict(zip(tiers, LEVELS, strict=False))
+    problems: list[str] = []
     if len(tiers) > len(LEVELS):
         problems.append(
             f"HyperNodes have {len(tiers)} tiers, but only {len(LEVELS)} are supported; "
             f"those from tier {tiers[len(LEVELS)]} upwards are ignored"
         )
-    return {name: level[spec.tier] for name, spec in specs.items() if spec.tier in level}
+    names = sorted(specs, key=lambda name: (specs[name].tier, name))
+    children: list[tuple[str, str]] = []  # with the HyperNode that names it
+    by_name: dict[str, list[str]] = {}
+    tests: list[tuple[str, Callable[[str, Labels], bool]]] = []
+    for name in names:
+        for member in specs[name].members or ():
+            selector, problem = member.selector or Selector(), ""
+            if member.type == "HyperNode":
+                problem = _check_child(name, selector, specs)
+                if selector.exact_match and not problem:
+                    children.append((selector.exact_match.name, name))
+            elif selector.exact_match:
+                by_name.setdefault(selector.exact_match.name, []).append(name)
+            elif not (problem := _check_selector(name, selector)):
+                tests.append((name, functools.partial(_selects, selector)))
+            if problem:
+                problems.append(problem)
+    lines = _list_ancestors(names, children, problems)
+    above = {
+        name: {levels[specs[other].tier]: other for other in line if specs[other].tier in levels}
+        for name, line in lines.items()
+    }
+    return _Index({name: place for place, name in enumerate(names)}, above, by_name, tests, problems)
 
 
-def _list_children(name: str, selector: Selector, specs: Mapping[str, Spec], problems: list[str]) -> Iterator[str]:
-    """Yield the HyperNode that a member names. Only one of a lower tier is valid, so there are no cycles.
+def _list_ancestors(
+    names: Sequence[str], children: Sequence[tuple[str, str]], problems: list[str]
+) -> Mapping[str, Sequence[str]]:
+    """Return each HyperNode with its ancestors, lowest first. The first of several parents counts."""
+    parents = dict(reversed(children))
+    lines = {name: [name] for name in names}
+    for name in reversed(names):  # a parent has a higher tier, so that its ancestors are known
+        lines[name] += lines[parents[name]] if name in parents else []
+    for child, name in children:
+        first = parents[child]
+        if name not in lines[child]:
+            problems.append(
+                f"HyperNode {child} is a member of {first} and of {name}; {first} is used: remove it from {name}"
+            )
+    return lines
+
+
+def _check_child(name: str, selector: Selector, specs: Mapping[str, Spec]) -> str:
+    """Return why a HyperNode may not have this member; "" if it may. Only a lower tier may, so there are no cycles.
 
     Volcano reads no other selectors here (1.15.1, pkg/scheduler/api/hyper_node_info.go, BuildHyperNodeCache).
     """
     tier = specs[name].tier
     if not selector.exact_match:
-        problems.append(
-            f"HyperNode {name} selects HyperNodes by a pattern or labels, which Volcano ignores; name each member by "
-            "exactMatch"
-        )
-        return
+        selects = f"HyperNode {name} selects HyperNodes by a pattern or labels, which Volcano ignores"
+        return f"{selects}; name each member by exactMatch"
     child = selector.exact_match.name
     if child not in specs:
-        problems.append(f"HyperNode {name} has the member {child}, which does not exist; create it or remove it")
-    elif specs[child].tier >= tier:
-        problems.append(
-            f"HyperNode {name} of tier {tier} has the member {child} of tier {specs[child].tier}, which is "
-            "ignored; a member's tier must be lower"
-        )
-    else:
-        yield child
+        return f"HyperNode {name} has the member {child}, which does not exist; create it or remove it"
+    if specs[child].tier >= tier:
+        has = f"HyperNode {name} of tier {tier} has the member {child} of tier {specs[child].tier}"
+        return f"{has}, which is ignored; a member's tier must be lower"
+    return ""
 
 
-def _list_ancestors(name: str, parents: Mapping[str, str]) -> Iterator[str]:
-    ancestor: str | None = name
-    while ancestor is not None:  # ends, because each parent has a higher tier
-        yield ancestor
-        ancestor = parents.get(ancestor)
-
-
-def _build_test(name: str, selector: Selector, problems: list[str]) -> Callable[[str, Labels], bool] | None:
-    """Return a function that tests a member's name and labels, or None if the selector is invalid or empty."""
+def _check_selector(name: str, selector: Selector) -> str:
+    """Return why a pattern or an operator of a selector is invalid; "" if it is valid."""
     if selector.regex_match:
-        pattern = selector.regex_match.pattern
         try:
-            search = re.compile(pattern).search
+            re.compile(selector.regex_match.pattern)
         except (re.error, OverflowError, RecursionError) as error:
-            problems.append(
-                f"HyperNode {name} has the invalid pattern {pattern[:80]!r}, so it matches nothing: {error}; correct it"
-            )
-            return None
-        return lambda member, _: search(member) is not None
-    label_match = selector.label_match
-    # Volcano's GetMembers: an empty selector selects nothing
-    if label_match is None or not (label_match.match_labels or label_match.match_expressions):
-        return None
-    required, expressions = label_match.match_labels or {}, label_match.match_expressions or ()
-    for expression in expressions:
+            pattern = f"{selector.regex_match.pattern[:80]!r}"
+            return f"HyperNode {name} has the invalid pattern {pattern}, so it matches nothing: {error}; correct it"
+    for expression in (selector.label_match and selector.label_match.match_expressions) or ():
         if expression.operator not in label_selectors.OPERATORS:
-            problems.append(
+            return (
                 f"HyperNode {name} has an invalid labelMatch, so it matches nothing: operator "
                 f"{expression.operator[:80]!r} is not one of {', '.join(label_selectors.OPERATORS)}; correct it"
             )
-            return None
-    return lambda _, labels: (
+    return ""
+
+
+def _selects(selector: Selector, node: str, labels: Labels) -> bool:
+    """True if a valid pattern or label selector matches a node. An empty one selects nothing (Volcano's GetMembers)."""
+    if selector.regex_match:
+        return re.search(selector.regex_match.pattern, node) is not None
+    match = selector.label_match or LabelMatch()
+    required, expressions = match.match_labels or {}, match.match_expressions or ()
+    return bool(required or expressions) and (
         label_selectors.has_all(required, labels)
-        and all(
-            label_selectors.OPERATORS[expression.operator](labels.get(expression.key), expression.values or ())
-            for expression in expressions
-        )
+        and all(label_selectors.OPERATORS[row.operator](labels.get(row.key), row.values or ()) for row in expressions)
     )
 
 
 def _compute_position(index: _Index, node: str, labels: Labels) -> _Position:
-    direct_parents = {*index.by_name.get(node, ()), *(name for name, test in index.tests if test(node, labels))}
+    own = {*index.by_name.get(node, ()), *(name for name, test in index.tests if test(node, labels))}
     values: dict[str, str] = {}
     problems = []
-    for name in sorted(direct_parents, key=index.order.__getitem__):
-        chain = {index.keys[ancestor]: ancestor for ancestor in index.above[name]}
-        other = next((values[key] for key, ancestor in chain.items() if values.get(key, ancestor) != ancestor), None)
+    for name in sorted(own, key=index.order.__getitem__):
+        line = index.above[name]
+        other = next((values[key] for key, ancestor in line.items() if values.get(key, ancestor) != ancestor), None)
         if other is None:
-            values |= chain
+            values |= line
         else:
             problems.append(
                 f"node {node} is a member of the HyperNodes {other} and {name}; {other} is used: remove it from {name}"
             )
-    return _Position(values=values, problems=tuple(problems))
+    return _Position(values, problems)

@@ -1,8 +1,8 @@
 """Matches labels as Kubernetes' LabelSelector does (apimachinery pkg/labels)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
-Compare = Callable[[str | None, Sequence[str]], bool]
+Compare = Callable[[str | None, Collection[str]], bool]
 """Compares a label's value, None if it is absent, with the values of an expression."""
 
 # NotIn and DoesNotExist match if the key is absent, as in apimachinery's Requirement.Matches

@@ -58,7 +58,7 @@ def _matches(requirement: views.Requirement, labels: Mapping[str, str]) -> bool:
 
 
 def _build_comparison(compare: Callable[[str, str], bool]) -> label_selectors.Compare:
-    return lambda value, values: value is not None and len(values) == 1 and compare(value, values[0])
+    return lambda value, values: value is not None and len(values) == 1 and compare(value, *values)
 
 
 # Operators of a node selector: those of a label selector, and comparisons of integers.
