@@ -23,7 +23,6 @@ _WEBHOOKS, _BINDINGS = "MutatingWebhookConfiguration", "ValidatingAdmissionPolic
 _PATHS = {kind: f"{_API}/{kind.lower()}s" for kind in (_WEBHOOKS, _BINDINGS)}  # in the order of enabling
 # of manifests/base/admission-policy.yaml
 _POLICIES = ("injected", "injected-by-namespace")
-_POLICY_PATH = f"{_API}/validatingadmissionpolicies"
 _OWN_METADATA = ("name", "labels", "annotations")  # what is restored; the API server sets the rest
 _MISSING, _CONFLICT = 404, 409
 _KEY = "objects.json"
@@ -61,23 +60,19 @@ class Switch:
             return
         undo = "To undo: railwright enable."
         try:
-            saved = await self._save_copy(objects)
+            await self._save_copy(objects)
         except errors.ApiError as error:
             if error.status != _MISSING and "being terminated" not in error.message:
                 raise
             undo = f"No copy was kept, because the namespace of {self.copy} does not exist or is being deleted."
-        else:
-            if not any(item["kind"] == _WEBHOOKS for item in saved):
-                undo = f"{self._describe_missing_webhooks()} then: railwright enable."
         for item in objects:
-            await self._delete(f"{_PATHS[item['kind']]}/{item['metadata']['name']}", item["metadata"].get("uid", ""))
+            await self._delete(f"{_PATHS[item['kind']]}/{item['metadata']['name']}")
             self._print_change("deleted", _format_title(item))
         print(_DISABLED.format(undo=undo, install=_INSTALL))
 
     async def enable(self) -> None:
         """Create the objects of the copy, and print each.
 
-        A binding without its policy is left out: the copy may be older than an installation without the policies.
         Raises UnreadableError if there is neither a copy nor webhooks, or if only the bindings could be restored:
         without webhooks they reject each labelled pod.
         """
@@ -91,18 +86,12 @@ class Switch:
                 f"there is nothing to restore: no {self.copy}; to enable railwright: {_INSTALL}"
             )
         if not has_webhooks and all(item["kind"] != _WEBHOOKS for item in saved):
-            raise output.UnreadableError(f"{self._describe_missing_webhooks()} then: railwright enable")
-        has_bindings = any(item["kind"] == _BINDINGS for item in saved)
-        policies = json.loads(await self._client.get(_POLICY_PATH)).get("items") or () if has_bindings else ()
-        present = {policy["metadata"]["name"] for policy in policies}
+            raise output.UnreadableError(
+                f"{self.copy} has no {_WEBHOOKS} {self._name}, because it was deleted before `railwright disable`; the "
+                f"bindings alone would reject every labelled pod. Create it by {_INSTALL}; `railwright certs rotate` "
+                "gives it the CA at once; then: railwright enable"
+            )
         for item in sorted(saved, key=lambda item: list(_PATHS).index(item["kind"])):
-            policy = str((item.get("spec") or {}).get("policyName"))
-            if item["kind"] == _BINDINGS and policy not in present:
-                output.print_change(
-                    f"not created: {output.escape_controls(_format_title(item))}, because there is no "
-                    f"ValidatingAdmissionPolicy {output.escape_controls(policy)}; to have both: {_INSTALL} with them"
-                )
-                continue
             try:
                 await self._client.post(f"{_PATHS[item['kind']]}{self._query}", item)
             except errors.ApiError as error:
@@ -114,13 +103,6 @@ class Switch:
         await self._delete(f"{self._copies}/{self.copy_name}")
         self._print_change("deleted", self.copy)
         print(_ENABLED)
-
-    def _describe_missing_webhooks(self) -> str:
-        return (
-            f"{self.copy} has no {_WEBHOOKS} {self._name}, because it was deleted before `railwright disable`; the "
-            f"bindings alone would reject every labelled pod. Create it by {_INSTALL}; `railwright certs rotate` gives "
-            "it the CA at once;"
-        )
 
     def _print_change(self, verb: str, what: str) -> None:
         output.print_change(f"{self._would}{verb} {output.escape_controls(what)}")
@@ -135,8 +117,8 @@ class Switch:
             if (item["metadata"]["name"] == self._name if kind == _WEBHOOKS else item["spec"]["policyName"] in policies)
         ]
 
-    async def _save_copy(self, objects: Sequence[Object]) -> Sequence[Object]:
-        """Write the copy and return its objects. The objects of an earlier copy stay, if `disable` was interrupted."""
+    async def _save_copy(self, objects: Sequence[Object]) -> None:
+        """Write the copy. The objects of an earlier copy stay, if `disable` was interrupted."""
         saved = await self._read_copy()
         stripped = [
             {**item, "metadata": {key: item["metadata"][key] for key in _OWN_METADATA if key in item["metadata"]}}
@@ -154,7 +136,6 @@ class Switch:
         else:
             await self._client.put(f"{self._copies}/{self.copy_name}{self._query}", document)
         self._print_change("written", f"{self.copy}: {text.format_count(len(restored), 'object')} to restore")
-        return list(restored.values())
 
     async def _read_copy(self) -> list[Object] | None:
         """Return the saved objects; None without a ConfigMap. Raises UnreadableError."""
@@ -169,13 +150,10 @@ class Switch:
                 f"{self.copy}: key {_KEY} is not a list of objects ({error}); delete the ConfigMap and use {_INSTALL}"
             ) from None
 
-    async def _delete(self, path: str, uid: str = "") -> None:
-        """Delete an object, with this UID if one is given. A missing object is not an error."""
-        body: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
-        if self._query:
-            body["dryRun"] = ["All"]
+    async def _delete(self, path: str) -> None:
+        """Delete an object. A missing object is not an error."""
         try:
-            await self._client.delete(path, body)
+            await self._client.delete(f"{path}{self._query}", {})
         except errors.ApiError as error:
             if error.status != _MISSING:
                 raise

@@ -79,10 +79,7 @@ async def test_disable_and_enable_may_be_repeated(cluster, run):
 async def test_bindings_are_not_restored_without_the_webhooks(cluster, run):
     """They would reject every labelled pod."""
     before, webhook = list_present(cluster), cluster.stored.pop(WEBHOOK)
-    code, out, _ = await run("disable")
-    assert code == 0
-    assert "To undo: railwright enable." not in out
-    assert "ConfigMap railwright-system/railwright-disabled has no MutatingWebhookConfiguration railwright" in out
+    assert (await run("disable"))[0] == 0
     cluster.changes.clear()
     code, _, err = await run("enable")
     assert (code, cluster.changes) == (2, [])
@@ -91,21 +88,6 @@ async def test_bindings_are_not_restored_without_the_webhooks(cluster, run):
     cluster.stored[WEBHOOK] = webhook
     assert (await run("enable"))[0] == 0
     assert list_present(cluster) == before
-    assert COPY not in cluster.stored
-
-
-async def test_bindings_are_not_restored_without_their_policies(cluster, run):
-    """The copy is older than the installation, which has no admission policies."""
-    await run("disable")
-    for path in [path for path in cluster.stored if "policies/" in path]:
-        del cluster.stored[path]
-    before = list_present(cluster)
-    cluster.changes.clear()
-    code, out, _ = await run("enable")
-    assert code == 0
-    assert list_present(cluster) == before | {WEBHOOK}
-    binding = "ValidatingAdmissionPolicyBinding railwright-injected"
-    assert f"not created: {binding}, because there is no ValidatingAdmissionPolicy railwright-injected;" in out
     assert COPY not in cluster.stored
 
 

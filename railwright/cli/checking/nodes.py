@@ -49,7 +49,7 @@ def _has_any(node: object_info.NodeInfo, names_of_resources: Iterable[str]) -> b
 def list_nodes(snapshot: Snapshot, fabric: model.Fabric) -> list[object_info.NodeInfo]:
     """Return the nodes with accelerators and, if the fabric has device pools, with at least one pool."""
     pools = _list_pools(fabric)
-    return [node for node in _list_accelerated(snapshot) if not pools or any(map(node.capacity.get, pools))]
+    return [node for node in _list_accelerated(snapshot) if not pools or _has_any(node, pools)]
 
 
 @row(
