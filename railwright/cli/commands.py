@@ -367,7 +367,6 @@ _INSTALLATION_COMMANDS = {
 
 def _configure_demo(parser: Parser) -> None:
     parser.add_flag("--serve", "Serve the dashboard on the demo's cluster, with the placed gang.")
-    options.add_output(parser)
 
 
 def _configure_completion(parser: Parser) -> None:
@@ -380,7 +379,6 @@ _OFFLINE = {
         _configure_demo,
         run="demo.command:run",
         examples=("railwright demo", "railwright demo --serve"),
-        finding="the gang was not placed as well as was possible",
         is_slow=True,
     ),
     "completion": Command(

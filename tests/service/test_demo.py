@@ -1,8 +1,7 @@
-"""`railwright demo`: the whole path as a user runs it, in a pipe and on a terminal, and the jobs that it serves."""
+"""`railwright demo`: the card on a terminal, the gang, and the dashboard that it serves."""
 
 import asyncio
 import contextlib
-import json
 import re
 import signal
 import subprocess
@@ -16,19 +15,9 @@ import shell
 import terminals
 from dashboard_servers import find
 
-STEPS = [
-    "starting",
-    "admitting 8 pods by the webhook",
-    "placing the gang on 64 simulated nodes by the extender",
-    "modelling the bandwidth",
-]
+from railwright.cli.demo import scenario
+
 NEXT = ["railwright explain job.yaml", "railwright dashboard --open", "helm install railwright"]
-
-
-async def demo(*arguments: str) -> tuple[str, str]:
-    code, out, err = await processes.run("demo", *arguments)
-    assert code == 0, err
-    return out, err
 
 
 def assert_card(lines):
@@ -53,26 +42,19 @@ def assert_card(lines):
     assert [command in line for command, line in zip(NEXT, lines[-3:], strict=True)] == [True] * 3
 
 
-async def test_the_gang_takes_the_fewest_leaves():
-    out, err = await demo("-o", "json")
-    assert err.splitlines() == [f"railwright demo: {step}" for step in STEPS]
-    result = json.loads(out)
-    assert result["fine"]
-    placed, without = result["placed"], result["without"]
-    assert len({rank["leaf"] for rank in placed["ranks"]}) == placed["leaves"] == placed["min_leaves"] == 1
-    assert without["leaves"] > 1, "there is nothing to see where Volcano does as well"
-    assert without["bandwidth"] < placed["bandwidth"] == 1.0
-    for pod in result["pods"]:
-        assert "railwright.io/injection" in pod["metadata"]["annotations"]
+def test_the_gang_takes_the_fewest_leaves():
+    pods, placed, without, _ = scenario.run(scenario.build_cluster())
+    assert len({rank.leaf for rank in placed.ranks}) == placed.leaves == placed.min_leaves == 1
+    assert without.leaves > 1, "there is nothing to see where Volcano does as well"
+    assert without.bandwidth < placed.bandwidth == 1.0
+    assert all("railwright.io/injection" in pod["metadata"]["annotations"] for pod in pods)
 
 
-def test_a_terminal_shows_each_step_and_then_the_card():
+def test_a_terminal_shows_a_status_and_then_the_card():
     code, output = terminals.capture(["demo"], 80)
     assert code == 0
     assert output.startswith("\r\x1b[Kstarting…\r\x1b[K"), "the first byte, before any library is imported"
-    steps = list(dict.fromkeys(re.findall(r"\r\x1b\[K([^\r\x1b]+)…", output)))
-    assert steps == [step for step in [*STEPS, "assessing gangs"] if step in steps], "in this order"
-    assert "admitting 8 pods by the webhook" in steps
+    assert "placing a gang on simulated nodes…" in output
     card = output.rpartition("\r\x1b[K")[2]
     assert_card(re.sub(r"\x1b\[[\d;]*m", "", card).splitlines())
 

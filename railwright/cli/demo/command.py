@@ -9,46 +9,31 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
 import yaml
 
-from railwright.cli import dashboard, formats, output
+from railwright.cli import dashboard, output
 from railwright.cli.demo import scenario
 from railwright.cli.output import Line
 from railwright.dashboard import application
 from railwright.fabric import names, text
 from railwright.fabric.overview import overview_types
+from railwright.fabric.workloads.frameworks import get_mapping
 from railwright.serving import settings
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Return 0 if the gang was placed as well as was possible, otherwise 1."""
-    _report("starting")
-    with output.show_progress("starting"):  # cleared at the end, also of an error
+    """Admit and place the gang, and print the card. Return 0."""
+    with output.show_progress("placing a gang on simulated nodes"):
         cluster = scenario.build_cluster()
-        outcome, shown = scenario.run(cluster, _report)
-    is_optimal = outcome.placed.leaves == outcome.placed.min_leaves
-    if formats.is_document(arguments.output):
-        formats.print_document({"fine": is_optimal} | msgspec.to_builtins(outcome), arguments.output)
-    else:
-        output.print_lines(_format_card(cluster, outcome))
-    if not is_optimal:
-        print("railwright demo: the gang was not placed optimally", file=sys.stderr)
+        outcome = scenario.run(cluster)
+    output.print_lines(_format_card(cluster, outcome))
     if arguments.serve:
-        feed = application.Feed(shown, source="demo: simulated nodes")
+        feed = application.Feed(outcome.overview, source="demo: simulated nodes")
         asyncio.run(dashboard.serve(feed, (), settings.parse_address("127.0.0.1:0"), is_opened=sys.stdout.isatty()))
-    return output.OK if is_optimal else output.FINDINGS
-
-
-def _report(step: str) -> None:
-    """Show a step in the last line of a terminal; without one, print it."""
-    if output.is_animated(sys.stderr):
-        output.show_status(step)
-    else:
-        print(f"railwright demo: {step}", file=sys.stderr, flush=True)
+    return output.OK
 
 
 # --- the card -------------------------------------------------------------------------------------------
@@ -100,8 +85,8 @@ def _format_job(job: Tree) -> list[Line]:
     """Return the parts of the job's template that the demo changes, with the label marked."""
     template = job["spec"]["tasks"][0]["template"]
     [container] = template["spec"]["containers"]
-    limits = {"name": container["name"], "resources": {"limits": container["resources"]["limits"]}}
-    tree = {"metadata": {"labels": template["metadata"]["labels"]}, "spec": {"containers": [limits]}}
+    requesting = {"name": container["name"], "resources": {"limits": container["resources"]["limits"]}}
+    tree = {"metadata": {"labels": template["metadata"]["labels"]}, "spec": {"containers": [requesting]}}
     lines = yaml.safe_dump(tree, sort_keys=False, default_flow_style=None, width=_LEFT_WIDTH).splitlines()
     return [((line, "green" if names.FABRIC in line else ""),) for line in lines]
 
@@ -111,17 +96,12 @@ def _format_changes(job: Tree, pod: Tree) -> list[Line]:
     before, after = job["spec"]["tasks"][0]["template"]["spec"]["containers"][0], pod["spec"]["containers"][0]
     networks = pod["metadata"]["annotations"][names.NETWORKS].split(",")
     devices = [name for name in after["resources"]["limits"] if name not in before["resources"]["limits"]]
-    memory = next(
-        volume["emptyDir"]["sizeLimit"]
-        for volume in pod["spec"]["volumes"]
-        if "sizeLimit" in volume.get("emptyDir", {})
-    )
-    capabilities = after["securityContext"]["capabilities"]["add"]
+    memory = next(filter(None, (get_mapping(item, "emptyDir").get("sizeLimit") for item in pod["spec"]["volumes"])))
     return [
         (("networks  ", "dim"), (_shorten(networks), "green")),
         (("devices   ", "dim"), (_shorten(devices), "green")),
         (("memory    ", "dim"), (f"{memory} of shared memory", "green")),
-        (("rights    ", "dim"), (", ".join(capabilities), "green")),
+        (("rights    ", "dim"), (", ".join(after["securityContext"]["capabilities"]["add"]), "green")),
         (("variables ", "dim"), (f"{len(after['env'])}, of NCCL, UCX and others", "green")),
         (("finds     ", "dim"), ("devices and GIDs in the pod", "green")),
         (("record    ", "dim"), ("the reason for each change", "green")),
@@ -136,22 +116,16 @@ def _shorten(values: Sequence[str]) -> str:
 
 def _format_map(cluster: scenario.Cluster, gang: overview_types.Gang) -> list[Line]:
     """Return the nodes of each leaf as cells, the leaves of a superpod together."""
-    own = {rank.node for rank in gang.ranks}
+    cells = dict.fromkeys(cluster.busy, (_BUSY, "dim")) | {rank.node: (_POD, "bold cyan") for rank in gang.ranks}
     lines: list[Line] = []
     for _, nodes in itertools.groupby(cluster.nodes, key=lambda node: node["metadata"]["labels"][scenario.SPINE_LABEL]):
         lines.append(())
         for _, members in itertools.groupby(nodes, key=lambda node: node["metadata"]["labels"][scenario.LEAF_LABEL]):
-            cells = [_format_cell(node["metadata"]["name"], own, cluster.busy) for node in members]
-            if sum(len(part) for part, _ in lines[-1]) + 1 + len(cells) > _MAP:
+            leaf = [cells.get(node["metadata"]["name"], (_FREE, "dim")) for node in members]
+            if sum(len(part) for part, _ in lines[-1]) + 1 + len(leaf) > _MAP:
                 lines.append(())
-            lines[-1] = (*lines[-1], (" ", ""), *cells)
+            lines[-1] = (*lines[-1], (" ", ""), *leaf)
     return lines
-
-
-def _format_cell(node: str, own: Collection[str], busy: Collection[str]) -> tuple[str, str]:
-    if node in own:
-        return (_POD, "bold cyan")
-    return (_BUSY, "dim") if node in busy else (_FREE, "dim")
 
 
 def _format_leaves(gang: overview_types.Gang, style: str) -> Line:

@@ -7,7 +7,7 @@ import importlib.resources
 import json
 import random
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,7 +17,7 @@ from extender import state as states
 from railwright.cli import overview_tables
 from railwright.cli.explanation import previews, templates
 from railwright.cluster import policies, snapshots
-from railwright.fabric import text, views
+from railwright.fabric import views
 from railwright.fabric.overview import overview_builder, overview_types
 from railwright.fabric.placement import engine, scheduling_request
 from railwright.fabric.placement.gangs import gang_memory
@@ -50,12 +50,13 @@ class Cluster(NamedTuple):
         return [node["metadata"]["name"] for node in self.nodes if node["metadata"]["name"] not in self.busy]
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class Outcome(NamedTuple):
     """The result of the demo: the job's pods, and their gang as placed with and without railwright, both over RDMA."""
 
     pods: Sequence[Tree]  # after admission
     placed: overview_types.Gang
     without: overview_types.Gang
+    overview: overview_builder.OverviewBuilder  # of the cluster with the gang as railwright has placed it
 
 
 # --- the cluster --------------------------------------------------------------------------------------------
@@ -73,14 +74,11 @@ def build_cluster() -> Cluster:
     pods = [build_pod(f"other-{index}", "research", node, requests) for index, node in enumerate(busy)]
     job = yaml.safe_load((data / "job.yaml").read_text(encoding="utf-8"))
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": job["metadata"]["namespace"]}}
-    networks = [_build_network(rail.network or "") for rail in policy.document.fabrics[FABRIC].rails]
+    networks = [
+        {"kind": "NetworkAttachmentDefinition", "metadata": {"namespace": namespace, "name": name}}
+        for namespace, name in (rail.network_key or ("", "") for rail in policy.document.fabrics[FABRIC].rails)
+    ]
     return Cluster(policy, job, nodes, frozenset(busy), [*nodes, *pods, namespace, *networks])
-
-
-def _build_network(full_name: str) -> Tree:
-    namespace, _, name = full_name.partition("/")
-    metadata = {"name": name, "namespace": namespace}
-    return {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": metadata}
 
 
 def build_nodes(spines: Mapping[str, Sequence[int]], rails: Mapping[str, str]) -> Iterator[Tree]:
@@ -119,22 +117,15 @@ def build_pod(name: str, namespace: str, node: str, requests: Mapping[str, str])
 # --- the job ------------------------------------------------------------------------------------------------
 
 
-def run(cluster: Cluster, report: Callable[[str], None]) -> tuple[Outcome, overview_builder.OverviewBuilder]:
-    """Admit the pods, and place them with and without railwright. `report` is called with each step.
-
-    Also return the overview of the cluster with the gang as railwright has placed it.
-    """
+def run(cluster: Cluster) -> Outcome:
+    """Admit the pods, and place them with and without railwright."""
     pods = list(_build_pods(cluster.job))
-    report(f"admitting {text.format_count(len(pods), 'pod')} by the webhook")
     caches = previews.fill_caches(snapshots.read(_write_list(cluster.objects)))
     admitted = [previews.preview_admission(pod, cluster.policy, caches).after for pod in pods]
-    report(f"placing the gang on {len(cluster.nodes)} simulated nodes by the extender")
-    nodes = _choose_nodes(cluster, admitted)
-    report("modelling the bandwidth")
-    shown, placed = _assess_placement(cluster, admitted, nodes)
+    overview, placed = _assess_placement(cluster, admitted, _choose_nodes(cluster, admitted))
     by_chance = random.Random(_SEED).sample(cluster.idle, len(pods))  # noqa: S311 - it has to repeat
     _, without = _assess_placement(cluster, admitted, by_chance)
-    return Outcome(admitted, placed, without), shown
+    return Outcome(admitted, placed, without, overview)
 
 
 def _build_pods(job: Tree) -> Iterator[templates.Template]:

@@ -113,6 +113,7 @@ def test_only_commands_that_print_a_result_have_an_output_format_and_text_is_the
     assert without == {
         "railwright completion",
         "railwright dashboard",
+        "railwright demo",
         "railwright disable",
         "railwright enable",
         "railwright policy init",
