@@ -99,7 +99,7 @@ def test_a_finding_shows_file_line_severity_and_object(lint):
         "--policy FILE\n"
     )
     whose = "[Deployment prod/llm container train]"
-    taken = "is not a decimal number: NCCL takes it as 22; write decimal digits"
+    taken = "is not a plain decimal number: NCCL takes it as 22; write decimal digits without a leading zero"
     assert [line for line in out.splitlines() if " error N0" in line] == [
         f"d.yaml:15: error N09 NCCL_IB_TIMEOUT=22s: {taken} {whose}",
         f"d.yaml:21: error N09 NCCL_IB_RETRY_CNT=15: is out of range; it takes 0 to 7 {whose}",

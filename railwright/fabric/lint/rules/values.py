@@ -40,24 +40,14 @@ def check_number(setting: Setting, _: RankContext) -> Iterator[str]:
     observed on 2.27.7 to 2.32.3.
     """
     text, row = setting.text, catalogue.get(setting.name)
-    if integers.is_octal(text):
-        meant = "-" * text.startswith("-") + (text.lstrip("-0") or "0")
-        yield f"a leading zero makes it octal: NCCL takes it as {integers.parse(text)}; write {quote(meant)}"
-    elif text and not integers.is_plain(text):
+    if text and not integers.is_plain(text):
         is_switch = isinstance(row.allowed, catalogue.Enumeration) and len(row.allowed.values) == 2
-        fix = f"write {row.words.replace(' ', ' or ')}" if is_switch else "write decimal digits"
-        number, number_before = integers.parse(text), integers.parse(text, (2, 31, 2))
+        fix = f"write {row.words.replace(' ', ' or ')}" if is_switch else "write decimal digits without a leading zero"
+        number = integers.parse(text)
+        effect = "NCCL takes it as 0, or ignores it from 2.32 on" if number is None else f"NCCL takes it as {number}"
         if row.parser not in catalogue.INTEGER_PARSERS:
             effect = "its reader expects digits"
-        elif number is not None:
-            effect = f"NCCL takes it as {number}"
-        else:
-            effect = (
-                "it is refused"
-                if number_before is None
-                else "NCCL takes it as 0 up to 2.31 and refuses it from 2.32 on"
-            )
-        yield f"is not a decimal number: {effect}; {fix}"
+        yield f"is not a plain decimal number: {effect}; {fix}"
     elif text and not row.allows(text):
         words = f"one of: {row.words}" if isinstance(row.allowed, catalogue.Enumeration) else row.words
         yield f"is out of range; it takes {words or 'numbers of 64 bits'}"
