@@ -78,18 +78,12 @@ def check_word(setting: Setting, ranks: RankContext) -> Iterator[str]:
         yield f"NCCL does not know this word{effect}; {fix}"
 
 
-_LEVELS = ("VERSION", "WARN", "INFO", "ABORT", "TRACE")
 _SUBSYSTEMS = (
     *("INIT", "COLL", "P2P", "SHM", "NET", "GRAPH", "TUNING", "ENV", "ALLOC", "ALLOC_HOST", "CALL", "PROXY", "NVLS"),
     *("BOOTSTRAP", "REG", "PROFILE", "RAS", "DESTROY", "ALL"),
 )
 _FAMILY = "NCCL_IB_ADDR_FAMILY"
 _FAMILIES = {4: "AF_INET", 6: "AF_INET6"}
-
-
-def _check_level(text: str, _: RankContext) -> Iterator[str]:
-    if text.upper() not in _LEVELS:
-        yield f"NCCL does not know this word and prints nothing at all; write one of {' '.join(_LEVELS)}"
 
 
 def _check_subsystems(text: str, _: RankContext) -> Iterator[str]:
@@ -124,7 +118,6 @@ def _check_range(text: str, ranks: RankContext) -> Iterator[str]:
 
 
 _GRAMMARS: Mapping[str, Callable[[str, RankContext], Iterator[str]]] = {
-    "NCCL_DEBUG": _check_level,
     "NCCL_DEBUG_SUBSYS": _check_subsystems,
     "NCCL_IB_ADDR_RANGE": _check_range,
 }
