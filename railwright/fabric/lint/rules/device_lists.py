@@ -3,7 +3,6 @@
 NCCL, UCX and NVSHMEM each have a grammar of their own. `_LISTS` has a row for each list.
 """
 
-import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -83,12 +82,7 @@ def check_grammar(setting: Setting, _: RankContext) -> Iterator[str]:
     src/ucp/core/ucp_context.c and pull request 11142; NVIDIA/nvshmem src/modules/transport/common/transport_common.cpp.
     """
     if setting.text:
-        yield from _list_mistakes(setting.name, setting.text)
-
-
-@functools.lru_cache(maxsize=256)  # five rules parse the same list, and a cluster has few different ones
-def _list_mistakes(name: str, value: str) -> tuple[str, ...]:
-    return tuple(_find_mistakes(name, value))
+        yield from _find_mistakes(setting.name, setting.text)
 
 
 def _find_mistakes(name: str, value: str) -> Iterator[str]:
@@ -137,7 +131,6 @@ def _check_whole_names(name: str, value: str, row: _List) -> Iterator[str]:
         yield f"a device without a port matches nothing in UCX before 2026; write {ports}"
 
 
-@functools.lru_cache(maxsize=256)  # see above
 def _parse(name: str, value: str) -> lists.NameList:
     """Return a list as its library reads it. In a list of UCX only the devices count, not interfaces."""
     if _LISTS[name].is_nccl:
@@ -165,7 +158,7 @@ def _read(setting: Setting, ranks: RankContext) -> lists.NameList | None:
     is_unread = ranks.fabric_context.transport in _WITHOUT_LISTS or ranks.is_on_efa
     is_covered = name == _NVSHMEM_MAPPING and _NVSHMEM_LIST in ranks.effective  # NVSHMEM ignores the mapping
     has_patterns = not _LISTS[name].is_nccl and bool(_PATTERNS.intersection(value))
-    if not value or by_mpi or is_unread or is_covered or has_patterns or _list_mistakes(name, value):
+    if not value or by_mpi or is_unread or is_covered or has_patterns or any(_find_mistakes(name, value)):
         return None
     name_list = _parse(name, value)
     return name_list if name_list.entries else None
