@@ -164,14 +164,16 @@ def get(name: str) -> Variable:
 
 
 def suggest_name(name: str) -> str | None:
-    """Return the active variable with the most similar name, or None if no name is similar enough."""
+    """Return the most similar active variable with the same first letter, or None if none is similar enough."""
     return _find_similar(name) if len(name) <= MAX_NAME_LENGTH else None
 
 
 @functools.lru_cache(maxsize=1024)
 def _find_similar(name: str) -> str | None:
-    active = [row.name.removeprefix(PREFIX) for row in list_variables() if row.status == "active"]
-    nearest = difflib.get_close_matches(name.removeprefix(PREFIX), active, n=1, cutoff=_MIN_SIMILARITY)
+    first = name[: len(PREFIX) + 1]  # comparing all names would let 64 variables of a pod delay others by 50 ms
+    active = [row.name for row in list_variables() if row.status == "active" and row.name.startswith(first)]
+    words = [candidate.removeprefix(PREFIX) for candidate in active]
+    nearest = difflib.get_close_matches(name.removeprefix(PREFIX), words, n=1, cutoff=_MIN_SIMILARITY)
     return f"{PREFIX}{nearest[0]}" if nearest else None
 
 
