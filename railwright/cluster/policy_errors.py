@@ -8,7 +8,6 @@ import difflib
 import functools
 import itertools
 import json
-import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -43,9 +42,9 @@ def list_errors(document: documents.Document, most: int) -> list[tuple[int, Path
     repeated = "the key is already on line {}; keep one of the two"
     errors = [(key.line, key.path, repeated.format(key.first_line)) for key in document.repeated[:most]]
     reported = {key.path for key in document.repeated}
-    violations = [*itertools.islice(_build_validator().iter_errors(document.tree), most)]
-    for violation in sorted(violations, key=lambda violation: violation.validator != "type"):
-        path: Path = tuple(violation.absolute_path)
+    violations = _build_validator().iter_errors(document.tree)
+    located = [*itertools.islice(itertools.chain.from_iterable(map(_locate, violations)), most)]
+    for path, violation in sorted(located, key=lambda one: one[1].validator != "type"):
         if path in reported and violation.validator != "pattern":
             continue  # 0.5 is no whole number: that it is also out of range says nothing new
         reported.add(path)
@@ -59,33 +58,57 @@ def list_errors(document: documents.Document, most: int) -> list[tuple[int, Path
     return sorted(dict.fromkeys(errors), key=lambda error: (error[0], [(str(type(step)), step) for step in error[1]]))
 
 
+def _locate(violation: Violation) -> Iterator[tuple[Path, Violation]]:
+    """Yield a violation at each key that it is about; jsonschema gives the path of their mapping."""
+    path, value, keys = tuple(violation.absolute_path), violation.instance, None
+    match violation.validator:
+        case "required":
+            keys = [key for key in violation.validator_value if key not in value]
+        case "additionalProperties":
+            keys = [key for key in value if key not in violation.schema["properties"]]
+    if "propertyNames" in violation.absolute_schema_path:
+        keys = [value]
+    yield from [(path, violation)] if keys is None else (((*path, key), violation) for key in keys)
+
+
 def _describe(violation: Violation, path: Path, written: str | None) -> str:
     """Return the message about a value at `path`. `written` is the text of the value in the document."""
     value, allowed = violation.instance, violation.schema
-    expected, shown = _describe_allowed(allowed), _format_value(value)
     match violation.validator:
         case "required":
-            return f"is missing; it must be {expected}"
+            return f"is missing; it must be {_describe_allowed(allowed['properties'][path[-1]])}"
         case "additionalProperties":
             return _describe_unknown(path, allowed)
         case "minItems" | "minProperties":
             return "is empty; it needs at least one entry"
         case "maxItems" | "maxProperties":
             return f"has {len(value)} entries; the limit is {violation.validator_value}: remove some"
-        case "pattern":
-            return f"{shown} is not {expected}"
-        case "type" | "enum" if value is None:
-            return f"has no value; it must be {expected}"
-        case "type":
-            return _describe_type(violation, path, written)
-        case "enum" if isinstance(value, bool) and written is not None:
-            return f"YAML reads {written} as true or false; it must be {expected}"
-        case "enum":
-            nearest = _find_nearest(value, _list_words(allowed)) if isinstance(value, str) else None
-            advice = f"; did you mean {nearest}?" if nearest and len(_list_words(allowed)) > 1 else ""
-            return f"{shown} is not allowed; it must be {expected}{advice}"
+        case _ if value is None:
+            return f"has no value; it must be {_describe_allowed(allowed)}"
         case _:
-            return f"{shown} is out of range; it must be {expected}"
+            return _describe_value(violation, written)
+
+
+def _describe_value(violation: Violation, written: str | None) -> str:
+    """Return what a value is not, and the likeliest fix."""
+    value, allowed = violation.instance, violation.schema
+    words, kinds = _list_words(allowed), _list_types(allowed)
+    shown, fix = _format_value(value), ""
+    if violation.validator in ("type", "enum") and "string" in kinds and isinstance(value, bool | int | float):
+        shown = f"{written}, which YAML reads as {'true or false' if isinstance(value, bool) else 'a number'},"
+        fix = f"quote it: {json.dumps(written)}" if not words or written in words else ""
+    elif isinstance(value, str) and len(words) > 1:
+        nearest = _find_nearest(value, words)
+        fix = f"did you mean {nearest}?" if nearest else ""
+    elif isinstance(value, str) and kinds.isdisjoint(("string", "array", "object")):
+        fix = "write one without quotes"
+    elif "array" in kinds and not isinstance(value, dict):
+        fix = f"write [{shown.strip(chr(34))}]"
+    elif kinds & {"array", "object"} and "examples" in allowed:
+        fix = f"write one such as {json.dumps(allowed['examples'][0])}"
+    elif isinstance(value, dict):  # such as matchLabels in a map of labels
+        fix = "write the value without a level below it"
+    return f"{shown} is not {_describe_allowed(allowed)}{fix and f'; {fix}'}"
 
 
 def _describe_unknown(path: Path, section: Schema) -> str:
@@ -95,26 +118,6 @@ def _describe_unknown(path: Path, section: Schema) -> str:
     if path[2:-1] == ("nccl",):
         advice += "; to set an NCCL variable that has no key, use env of the fabric"
     return f"is not a known key; {advice}"
-
-
-def _describe_type(violation: Violation, path: Path, written: str | None) -> str:
-    """Return the message about a value of the wrong YAML type."""
-    value, allowed = violation.instance, violation.schema
-    kinds, shown, expected = _list_types(allowed), _format_value(value), _describe_allowed(allowed)
-    if "string" in kinds and isinstance(value, bool | int | float) and written is not None:
-        noun = "true or false" if isinstance(value, bool) else "a number"
-        return f"YAML reads {written} as {noun}, but text is expected; quote it: {json.dumps(written)}"
-    if isinstance(value, str) and kinds.isdisjoint(("array", "object")):
-        return f"{shown} is text; it must be {expected}, without quotes"
-    if "array" in kinds and not isinstance(value, dict):
-        return f"{shown} is not a list; write [{shown.strip(chr(34))}]"
-    message = f"{shown} is not {expected}"
-    steps = [*violation.absolute_schema_path][:-2]
-    parent: Schema = functools.reduce(operator.getitem, steps, _build_validator().schema)
-    if isinstance(value, dict | list) and "examples" in parent:  # of a map: one level too many, such as matchLabels
-        return f"{message}; write the entries of {path[-2]} directly, such as {json.dumps(parent['examples'][0])}"
-    examples = allowed.get("examples") if kinds & {"array", "object"} else None
-    return f"{message}; write one such as {json.dumps(examples[0])}" if examples else message
 
 
 def _describe_allowed(allowed: Schema) -> str:
@@ -155,28 +158,6 @@ def _list_types(value: Schema) -> set[str]:
     return {kinds} if isinstance(kinds, str) else set(kinds)
 
 
-def _check_required(_: Any, required: Iterable[str], value: Any, section: Schema) -> Iterator[Violation]:
-    for key in required if isinstance(value, dict) else ():
-        if key not in value:
-            yield exceptions.ValidationError("", path=(key,), schema=section["properties"][key])
-
-
-def _check_others(validator: Any, others: Any, value: Any, section: Schema) -> Iterator[Violation]:
-    """Yield unknown keys in the order of the document; jsonschema's own function has no order."""
-    for key in value if isinstance(value, dict) else ():
-        if key in section.get("properties", ()):
-            continue
-        if others is False:
-            yield exceptions.ValidationError("", path=(key,))
-        else:
-            yield from validator.descend(value[key], others, path=key)
-
-
-def _check_keys(validator: Any, form: Schema, value: Any, _: Schema) -> Iterator[Violation]:
-    for key in value if isinstance(value, dict) else ():
-        yield from validator.descend(key, form, path=key)
-
-
 def _check_pattern(_: Any, pattern: str, value: Any, __: Schema) -> Iterator[Violation]:
     if isinstance(value, str) and re.fullmatch(pattern, value) is None:  # Python's $ matches before a final newline
         yield exceptions.ValidationError("")
@@ -184,20 +165,11 @@ def _check_pattern(_: Any, pattern: str, value: Any, __: Schema) -> Iterator[Vio
 
 @functools.cache
 def _build_validator() -> Any:
-    """Return jsonschema's validator, with an error for each path instead of one for all keys of a mapping."""
-    published = schema.build()
-    checker = validators.Draft202012Validator.TYPE_CHECKER.redefine(
-        "integer",
-        lambda _, value: isinstance(value, int) and not isinstance(value, bool),  # msgspec rejects 3.0
-    )
-    functions = {
-        "required": _check_required,
-        "additionalProperties": _check_others,
-        "propertyNames": _check_keys,
-        "pattern": _check_pattern,
-    }
-    extended: Any = validators.extend(validators.Draft202012Validator, functions, type_checker=checker)  # type: ignore[no-untyped-call]
-    return extended(_inline(published, published["$defs"]))
+    """Return jsonschema's validator of the published schema, as strict about texts and numbers as msgspec."""
+    published, standard = schema.build(), validators.Draft202012Validator
+    checker = standard.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)  # msgspec rejects 3.0
+    strict: Any = validators.extend(standard, {"pattern": _check_pattern}, type_checker=checker)  # type: ignore[no-untyped-call]
+    return strict(_inline(published, published["$defs"]))
 
 
 def _inline(part: Any, sections: Mapping[str, Schema]) -> Any:

@@ -22,7 +22,7 @@ def test_each_error_is_a_line_with_file_line_and_path(tmp_path, capsys):
     file.write_text(BAD + "oops: " + "x" * 300 + "\n")
     assert command_line.main(["policy", "validate", str(file)]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f'{file}:3: fabrics.f.transport: "tpc" is not allowed; it must be one of: ')
+    assert lines[0].startswith(f'{file}:3: fabrics.f.transport: "tpc" is not one of: ')
     assert lines[1].startswith(f"{file}:4: oops: is not a known key")
     assert lines[2] == "2 errors: this policy would be rejected"
 
