@@ -9,7 +9,7 @@ import contextlib
 import pathlib
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -19,9 +19,7 @@ from railwright.cluster import errors, kubeconfigs
 USER_AGENT = "railwright"  # also the name of the field manager of writes that give none
 CALL_SECONDS = 30.0  # for a list page or a write
 CONNECT_SECONDS = 10.0
-_REOPEN_SECONDS = 1.0  # between two readings of credentials that answers have put in doubt
-_POD_SECONDS = 60.0  # between two readings of a pod's token, which kubelet replaces
-_CHUNK = 64 * 1024
+_LINE = 1 << 24  # bytes that are buffered of a line of a watch; twice as many end it. An object has a few MiB at most
 _LONGEST_MESSAGE = 500  # characters that an error quotes of a response that is not a Status
 _LONGEST_STATUS = 8192  # characters of a Status: a rejection by a webhook may name many fields
 _CHANNELS = "v4.channel.k8s.io"  # protocol of `exec`: the first byte of a message is its channel
@@ -67,26 +65,21 @@ class Client:
         self._connections = contextlib.AsyncExitStack()  # one more after each change of the certificates
         self._access: kubeconfigs.Access
         self._opening = asyncio.Lock()
-        self._opened_at = 0.0  # on the loop's clock
-        # True after an answer that newer credentials, or a newer CA, may change: the next request reads both again
-        self._is_doubted = False
+        # True at first, and after an answer that new credentials or a new CA may change: the next request reads both
+        self._is_doubted = True
 
-    async def open(self) -> Self:
-        """Read the credentials, unless they were read and not rejected since. Raises ConfigurationError."""
+    async def open(self) -> kubeconfigs.Access:
+        """Return the credentials, read again if they are in doubt. Raises ConfigurationError."""
         async with self._opening:
-            now = asyncio.get_running_loop().time()
-            is_old = self._selection[0] is None and now >= self._opened_at + _POD_SECONDS
-            is_due = is_old or (self._is_doubted and now >= self._opened_at + _REOPEN_SECONDS)
-            if self._api is not None and not is_due:
-                return self
-            access = await kubeconfigs.load(*self._selection)
-            try:
-                self._connect(access)
-            except OSError as error:  # of OpenSSL
-                reason = "its CA or client certificate cannot be used: PEM is expected"
-                raise kubeconfigs.build_error(self._selection[0], reason) from error
-            self._access, self._is_doubted, self._opened_at = access, False, now
-        return self
+            if self._is_doubted:
+                access = await kubeconfigs.load(*self._selection)
+                try:
+                    self._connect(access)
+                except OSError as error:  # of OpenSSL
+                    reason = "its CA or client certificate cannot be used: PEM is expected"
+                    raise kubeconfigs.build_error(self._selection[0], reason) from error
+                self._access, self._is_doubted = access, False
+            return self._access
 
     def _connect(self, access: kubeconfigs.Access) -> None:
         """Use these credentials. New certificates need new connections, because open ones keep theirs.
@@ -108,7 +101,9 @@ class Client:
         # cluster's traffic, and its headers do not repeat, as those of groups do.
         connector = api.rest_client.pool_manager.connector
         api.rest_client.pool_manager.detach()
-        api.rest_client.pool_manager = aiohttp.ClientSession(connector=connector, headers=access.impersonation)
+        api.rest_client.pool_manager = aiohttp.ClientSession(
+            connector=connector, headers=access.impersonation, read_bufsize=_LINE
+        )
         api.user_agent = USER_AGENT
         self._connections.push_async_callback(api.close)
         self._api, self._basis = api, basis
@@ -120,9 +115,8 @@ class Client:
 
     async def get_token(self) -> str:
         """Return the bearer token of the account, "" without one."""
-        await self.open()
-        value = await self._access.configuration.get_api_key_with_prefix("BearerToken")
-        return str(value).removeprefix("Bearer ") if str(value).startswith("Bearer ") else ""
+        value = str(await (await self.open()).configuration.get_api_key_with_prefix("BearerToken"))
+        return value.removeprefix("Bearer ") if value.startswith("Bearer ") else ""
 
     async def get(
         self, path: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
@@ -153,35 +147,28 @@ class Client:
     async def stream(
         self, path: str, query: Mapping[str, str], quiet_seconds: float, *, opened: Callable[[], None] = lambda: None
     ) -> AsyncGenerator[bytes, None]:
-        """Yield complete lines of a watch, of any length, until the stream ends. An incomplete last line is dropped.
+        """Yield complete lines of a watch until the stream ends. An incomplete last line is dropped.
 
         `opened` is called when the server has accepted the watch; the first line may follow a minute later. Raises
-        SilentError if nothing arrives for `quiet_seconds` after that.
+        UnreachableError if nothing arrives for `quiet_seconds` after that.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=quiet_seconds)
         async with self._answer("GET", path, query=query, timeout=timeout) as response:
             opened()
-            parts: list[bytes] = []
             with self._unreachable(path):
-                try:
-                    async for chunk in response.content.iter_chunked(_CHUNK):
-                        *lines, rest = chunk.split(b"\n")
-                        for line in lines:
-                            yield b"".join([*parts, line])
-                            parts.clear()
-                        if rest:
-                            parts.append(rest)
-                except aiohttp.SocketTimeoutError as error:
-                    raise errors.SilentError(f"{path}: nothing has arrived for {quiet_seconds:g} s") from error
+                async for line in response.content:
+                    if line.endswith(b"\n"):
+                        yield line
 
     async def execute(self, path: str, container: str, command: Sequence[str]) -> str:
         """Return the output of a command in a container, by the subresource `exec` of a pod. Raises as `get` does.
 
         ApiError with the status 0: the container has no such program, or it failed.
         """
-        token = await self.get_token()
+        configuration = (await self.open()).configuration
+        login = await configuration.get_api_key_with_prefix("BearerToken")
+        headers = {"User-Agent": USER_AGENT} | ({"Authorization": login} if login else {})
         query = [("container", container), ("stdout", "true"), ("stderr", "true")]
-        headers = {"User-Agent": USER_AGENT} | ({"Authorization": f"Bearer {token}"} if token else {})
         rest = self._api.rest_client
         output, failure = [], ""
         with self._unreachable(path):
@@ -235,7 +222,7 @@ class Client:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
 
         async def send() -> aiohttp.ClientResponse:
-            await self.open()
+            access = await self.open()
             with self._unreachable(path):
                 answer: aiohttp.ClientResponse = await self._api.call_api(
                     path,
@@ -247,7 +234,8 @@ class Client:
                     _preload_content=False,  # the answer as aiohttp has it, also one with an error status
                     _request_timeout=timeout,
                 )
-            self._is_doubted = self._is_doubted or answer.status == 401
+            if answer.status == 401 and access is self._access:  # otherwise another request has read newer ones
+                self._is_doubted = True
             return answer
 
         response = await send()
@@ -323,7 +311,9 @@ async def connect(
 
     `call_seconds` limits each request, 0 for no limit. Requests impersonate `user` and `groups`.
     """
-    return await Client(kubeconfig, context, user, groups, call_seconds).open()
+    client = Client(kubeconfig, context, user, groups, call_seconds)
+    await client.open()
+    return client
 
 
 def _parse_warnings(headers: Iterable[str]) -> tuple[str, ...]:

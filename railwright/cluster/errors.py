@@ -5,7 +5,6 @@ a Python name or a memory address, whatever a library, a proxy or another progra
 problems of a kubeconfig.
 """
 
-import http
 import os
 import re
 from urllib import parse
@@ -57,11 +56,7 @@ class ConfigurationError(ClusterError):
 
 
 class UnreachableError(ClusterError):
-    """Raised without a response: the connection was refused, reset, timed out or truncated."""
-
-
-class SilentError(UnreachableError):
-    """Raised if a watch receives nothing for too long: nothing has changed, or the connection is dead."""
+    """Raised without a response, or without its rest: the connection was refused, reset, silent or truncated."""
 
 
 class ForeignError(ClusterError):
@@ -105,10 +100,7 @@ class ApiError(ClusterError):
             fix = f"ask an administrator of the cluster for a {role} with this right{question}"
             return f"you may not {right or 'read this'} (403 Forbidden{detail}); {fix}, or use an account that has it"
         fix = _FIXES.get(self.status, _SERVER_FIX if self.status >= 500 else _REQUEST_FIX)
-        if self.status == 404 and " -n " in right and message.startswith("namespaces "):  # a write
-            fix = f"create namespace {right.rpartition(' ')[2]} first, or install railwright"
-        phrase = {status.value: status.phrase for status in http.HTTPStatus}.get(self.status, "")
-        return f"{self._where} answers {self.status} {phrase}{detail}; {fix}"
+        return f"{self._where} answers {self.status}{detail}; {fix}"
 
 
 def build_unreachable(host: str, path: str, error: BaseException) -> UnreachableError:

@@ -88,7 +88,7 @@ async def load(kubeconfig: str | None, context: str | None, user: str = "", grou
     configuration = client.Configuration(host="")
     try:
         if kubeconfig is None:
-            config.load_incluster_config(client_configuration=configuration, try_refresh_token=False)
+            config.load_incluster_config(client_configuration=configuration)  # which reads a new token every minute
             return Access(configuration, impersonate(user, groups))
         async with asyncio.timeout(READ_SECONDS):
             return await _load_files(kubeconfig, context, configuration, (user, groups))
@@ -112,20 +112,12 @@ async def _load_files(
         fix = "give --kubeconfig FILE, or set KUBECONFIG to a file that exists"
         raise build_error(kubeconfig, "does not exist", fix)
     context = context or _find_current(merger)
-    contexts, users = (
-        {entry.value["name"]: entry for entry in merger.config.value[key]} for key in ("contexts", "users")
-    )
-    name = contexts[context].value["context"].get("user") if context in contexts else None
-    if name and name not in users:
-        raise build_error(kubeconfig, f"its context names user {name}, which the kubeconfig lacks")
-    user = users[name].value["user"] or {} if name else {}
-    if "exec" in user and os.sep in user["exec"].get("command", ""):  # a relative path begins at the kubeconfig
-        user["exec"]["command"] = str(pathlib.Path(users[name].path).parent / user["exec"]["command"])
+    loader = kube_config.KubeConfigLoader(merger.config, active_context=context, config_base_path=None)
+    entry = merger.config["users"].get_with_name(loader.current_context["context"].get("user"), safe=True)
+    user = (entry and entry.value["user"]) or {}
     if "auth-provider" in user:  # many identity providers accept a refresh token once, and the next is for kubectl
         (user["auth-provider"].get("config") or {}).pop("refresh-token", None)
-    await kube_config.load_kube_config_from_dict(merger.config, context=context, client_configuration=configuration)
-    if "exec" in user and not configuration.api_key and not configuration.cert_file:
-        raise build_error(kubeconfig, f"the credential plugin of user {name} gives neither a token nor a certificate")
+    await loader.load_and_set(configuration)
     if token := configuration.api_key.get("BearerToken"):
         configuration.api_key["BearerToken"] = token.strip()  # a token file may end with a newline, a header may not
     return Access(configuration, impersonate(*given, user))
@@ -150,9 +142,7 @@ def _describe(error: Exception) -> str:
 
     if isinstance(error, OSError):
         return ": ".join(filter(None, (error.filename, str(error.strerror or error).lower())))
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"is not valid YAML in line {error.problem_mark.line + 1}"
-    if not isinstance(error, ConfigException):
+    if not isinstance(error, ConfigException | yaml.YAMLError):
         return _UNUSABLE
     # The library names an entry by its whole content, tokens included. A credential plugin may print a traceback.
     message = str(error).partition("{")[0]

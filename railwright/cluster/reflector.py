@@ -125,8 +125,6 @@ class Reflector:
                 if not self._version:
                     await self._list()
                 await self._watch()
-            except errors.SilentError:
-                pass  # nothing may have happened: the next request shows whether the server can be reached
             except (errors.ClusterError, *watch_wire.UNREADABLE) as error:
                 await self._recover(error)
 

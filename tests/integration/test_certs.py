@@ -87,4 +87,4 @@ async def test_without_an_extender_missing_configurations_are_a_finding_that_nam
 
 async def test_a_missing_namespace_is_named(plane, capsys):
     assert await run("--namespace=no-such-namespace", f"--kubeconfig={plane.kubeconfig}") == 2
-    assert "create namespace no-such-namespace first" in capsys.readouterr().err
+    assert 'namespaces "no-such-namespace" not found' in capsys.readouterr().err

@@ -41,9 +41,8 @@ async def serving_pem(folder, pem, port=0):
         yield bound
 
 
-async def test_a_new_ca_of_the_api_server_is_trusted_once_it_is_in_the_file(tmp_path, monkeypatch):
+async def test_a_new_ca_of_the_api_server_is_trusted_once_it_is_in_the_file(tmp_path):
     """Kubelet renews ca.crt of every pod; a server that never read it again would need a restart."""
-    monkeypatch.setattr(clients, "_REOPEN_SECONDS", 0.0)
     old, new = (pki.issue_ca(name, now=NOW, lifetime=DAY) for name in ("old", "new"))
     ca = tmp_path / "ca.crt"
     ca.write_bytes(old.certificate_pem)

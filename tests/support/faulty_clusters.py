@@ -226,7 +226,6 @@ _MISTAKES: Mapping[str, Callable[[dict], object]] = {
     "no current context": lambda tree: tree.pop("current-context"),
     "a context that is missing": lambda tree: tree.update({"current-context": "staging"}),
     "a cluster that is missing": lambda tree: tree.update(clusters=[]),
-    "a user that is missing": lambda tree: tree.update(users=[]),
     "entries without names": lambda tree: tree.update(clusters=[{"cluster": {}}]),
     "no server": lambda tree: tree["clusters"][0]["cluster"].pop("server"),
     "a server that is no address": _cluster(server="not an address"),
@@ -250,9 +249,6 @@ _MISTAKES: Mapping[str, Callable[[dict], object]] = {
     "an auth-provider": _user({"auth-provider": {"name": "gcp", "config": {}}}),
     "a plugin that is a folder": _user(_exec("/")),
     "a plugin with one argument": _user({"exec": {**_exec("true")["exec"], "args": "get-token"}}),
-    "a plugin without credentials": _user(
-        _exec("echo", '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {}}')
-    ),
     "a plugin that babbles": _user(_exec(sys.executable, "-c", "print('hello')")),
 }
 KUBECONFIGS = (*_FILES, *_MISTAKES)
