@@ -15,9 +15,9 @@ What happens after each failure, while the sink keeps its objects:
     an object that is unreadable  its last state stays; everything else goes on
 
 Pauses grow with jitter, and only a working watch makes them short again, to prevent endless relists. A list names no
-version, so it is the newest. Lists are paged; if pages expire, the list is read in one request, as client-go does.
-WatchList is not used: API servers before Kubernetes 1.34 reject it by default, and all support pages. A list after the
-first is applied as differences, in slices, so that other tasks of the event loop can run in between.
+version, so it is the newest. WatchList is not used: API servers before Kubernetes 1.34 reject it by default, and all
+support pages. A list after the first is applied as differences, in slices, so that other tasks of the event loop can
+run in between.
 
 Readiness reads four values: `synced` (the first list is complete), `get_age_seconds` (time since the last list, event,
 bookmark or accepted watch), `failure` (the present error) and `is_denied` (the right is missing).
@@ -38,14 +38,10 @@ from railwright.cluster import client as clients
 from railwright.cluster import errors, resources, sinks, watch_wire
 from railwright.fabric.policy import model
 
-PAGE = 500  # objects per list page: bounds memory here and in the API server
-# page size while requests are served: a page is decoded in one go, 350 kB of pods in about a millisecond
-LATER_PAGE = 50
-_SHORTEST_WATCH_SECONDS = 1.0  # a shorter watch without events counts as failed
+_PAGE = 500  # objects per list page: bounds memory here and in the API server
 _FORBIDDEN, _NOT_FOUND = 403, 404
 FIRST_PAUSE_SECONDS = 0.1
 MAX_RETRY_AFTER_SECONDS = 300.0  # upper bound on Retry-After
-_MOST_DOUBLINGS = 16  # more has no effect under the limit and would overflow eventually
 SLICE = 10  # objects decoded between two iterations of the event loop: 0.1 ms for pods of 7 kB, 0.3 ms if all changed
 _MAX_LOGGED = 1000  # objects that are not read, or in part, and are remembered to log each once
 _SKIPPED = "object skipped: its last known state stays"
@@ -105,7 +101,7 @@ class Reflector:
         # What the sink has, by which a list is compared with it. Objects themselves are not kept: sinks keep parts.
         self._known: dict[watch_wire.Key, watch_wire.Identity] = {}
         self._logged: dict[watch_wire.Key | None, str] = {}  # errors of objects, and of the watch (None)
-        self._pauses = 0  # since the watch has last worked
+        self._next_pause = FIRST_PAUSE_SECONDS  # the longest; doubled by each until the watch works
         self._last_contact = time.monotonic()
         self._decode = msgspec.json.Decoder(spec.kind.view).decode
 
@@ -166,27 +162,16 @@ class Reflector:
     # --- lists ----------------------------------------------------------------------------------------------
 
     async def _list(self) -> None:
-        """List, feed the sink, and set the version to watch from."""
-        try:
-            await self._read_list(limit=str(LATER_PAGE if self.synced.is_set() else PAGE))
-        except errors.ApiError as error:
-            if error.status != watch_wire.GONE:
-                raise
-            # the pages took longer than the API server keeps a version, and would again
-            self._count_failure(self.kind.name, "gone")
-            await self._read_list()
-
-    async def _read_list(self, **limit: str) -> None:
         """Apply the differences between a list and the known objects, slice by slice, deletions last.
 
-        The sink gets the first list at once, unless it accepts parts. Replacing all objects later would delay requests,
-        and drop caches of unchanged objects.
+        Set the version to watch from. The sink gets the first list at once, unless it accepts parts. Replacing all
+        objects later would delay requests, and drop caches of unchanged objects.
         """
         at_once: list[Any] | None = None
         if not self.synced.is_set() and not self._spec.gradual:
             at_once, self._known = [], {}  # also after a list that failed half way
         gone, version = dict(self._known), ""
-        async for page in watch_wire.read_pages(self._client, self.kind.path, self._build_query(**limit)):
+        async for page in watch_wire.read_pages(self._client, self.kind.path, self._build_query(limit=str(_PAGE))):
             version = page.metadata.resource_version
             for number, raw in enumerate(page.items or ()):
                 if number % SLICE == 0:
@@ -247,11 +232,9 @@ class Reflector:
             watch="true",
             allowWatchBookmarks="true",
             resourceVersion=self._version,
-            timeoutSeconds=str(
-                int(self.watch_seconds * _draw_jitter())
-            ),  # not all watches of all replicas end together
+            timeoutSeconds=str(int(self.watch_seconds * _draw_jitter())),  # so watches of replicas end one by one
         )
-        began, event_count = time.monotonic(), 0
+        event_count = 0
         stream = self._client.stream(self.kind.path, query, self.quiet_seconds, opened=self._record_contact)
         async with contextlib.aclosing(stream) as lines:
             async for line in lines:
@@ -261,10 +244,8 @@ class Reflector:
                 event_count += 1
                 if event_count % SLICE == 0:
                     await asyncio.sleep(0)  # lines that arrived together are yielded without a turn for other tasks
-        if event_count or time.monotonic() - began >= _SHORTEST_WATCH_SECONDS:
-            self._reset_backoff()
-        else:
-            await self._pause()  # a server that closes connections at once must not be polled in a tight loop
+        if not event_count:  # not even a bookmark: a server that closes connections at once is not polled in a loop
+            await self._pause()
 
     async def _apply_event(self, line: bytes) -> None:
         """Apply one event to the sink, then store its version, so that the next watch repeats an event that failed."""
@@ -310,13 +291,12 @@ class Reflector:
 
     def _reset_backoff(self) -> None:
         """Make pauses short again, and log the next failure even if it equals the last one."""
-        self._pauses = 0
+        self._next_pause = FIRST_PAUSE_SECONDS
         self._logged.pop(None, None)
 
     async def _pause(self, retry_after: float = 0.0) -> None:
         """Sleep exponentially longer with full jitter, up to a limit, and in addition to Retry-After (seconds)."""
-        longest = min(self.longest_pause_seconds, FIRST_PAUSE_SECONDS * 2**self._pauses)
-        self._pauses = min(self._pauses + 1, _MOST_DOUBLINGS)
+        longest, self._next_pause = self._next_pause, min(2 * self._next_pause, self.longest_pause_seconds)
         await asyncio.sleep(min(retry_after, MAX_RETRY_AFTER_SECONDS) + random.uniform(0, longest))  # noqa: S311 - jitter
 
     def _log_once(self, key: watch_wire.Key | None, error: str, message: str, **fields: str) -> None:
@@ -338,4 +318,4 @@ def _describe_excess(raw: msgspec.Raw, most: int | None) -> str:
     """
     if most is None or len(raw) <= most or (count := bytes(raw).count(b",")) <= most:
         return ""
-    return f"it has about {count} list entries and keys; at most {most} are read"
+    return f"it has about {count} list entries and keys; the limit is {most}: shorten its lists and texts"

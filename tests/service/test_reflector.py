@@ -37,16 +37,6 @@ async def test_pages_are_given_to_the_cache_all_at_once(stub, watch):
     assert stub.asked[1].query["continue"] == "next"
 
 
-async def test_an_expired_continue_token_lists_without_pages(stub, watch):
-    """As in client-go's pager: if pages take longer than their token is valid, retries never succeed."""
-    stub.lists.extend([listing(node("a"), version=5, more="old"), status(410), listing(node("z"), version=9)])
-    stub.watches.append([None])
-    _, cache, restarts = watch()
-    await cache.until(lambda: set(cache.objects) == {"z"})
-    assert not {"limit", "continue", "resourceVersion"} & stub.asked[2].query.keys(), "all of it, and the newest"
-    assert restarts == ["gone"]
-
-
 async def test_objects_deleted_between_lists_are_removed(stub, watch):
     stub.lists.append(listing(node("a"), node("b"), node("c"), version=5))
     stub.lists.append(listing(node("a"), node("b"), version=8, more="old"))

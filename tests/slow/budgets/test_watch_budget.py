@@ -121,5 +121,5 @@ def list_largest(kind):
     "kind", [kind for kind, watch in WATCHES.items() if watch.kind.max_values and list_largest(kind)]
 )
 def test_an_object_with_the_most_values_is_read_within_the_budget(kind, site):
-    """The extender ignores a job or pod with more entries, or a part of it."""
+    """The extender ignores a job or pod with more entries."""
     cost_budget.check_objects(list_largest(kind), functools.partial(site.watch, kind), memory=False)
