@@ -60,15 +60,18 @@ def list_errors(document: documents.Document, most: int) -> list[tuple[int, Path
 
 def _locate(violation: Violation) -> Iterator[tuple[Path, Violation]]:
     """Yield a violation at each key that it is about; jsonschema gives the path of their mapping."""
-    path, value, keys = tuple(violation.absolute_path), violation.instance, None
+    path, value = tuple(violation.absolute_path), violation.instance
     match violation.validator:
         case "required":
             keys = [key for key in violation.validator_value if key not in value]
         case "additionalProperties":
             keys = [key for key in value if key not in violation.schema["properties"]]
-    if "propertyNames" in violation.absolute_schema_path:
-        keys = [value]
-    yield from [(path, violation)] if keys is None else (((*path, key), violation) for key in keys)
+        case _ if "propertyNames" in violation.absolute_schema_path:
+            keys = [value]
+        case _:
+            yield path, violation
+            return
+    yield from (((*path, key), violation) for key in keys)
 
 
 def _describe(violation: Violation, path: Path, written: str | None) -> str:
