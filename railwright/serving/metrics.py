@@ -63,8 +63,8 @@ class Metrics:
         self.cache_age_seconds = self._add(Gauge, "cache_age_seconds", text, ["kind"])
         self.cache_objects = self._add(Gauge, "cache_objects", "Objects in a cache.", ["kind"])
         text = (
-            "Watches that were restarted, by reason; with the reason `skipped` watched objects that were skipped, or "
-            "read in part, because they cannot be decoded or have too many values."
+            "Watches that were restarted, by reason; with the reason `skipped` watched objects that were skipped, "
+            "because they cannot be decoded or have too many values."
         )
         self.watch_failures = self._add(Counter, "watch_failures", text, ["kind", "reason"])
         self.certificate_expiry_timestamp_seconds.set(math.inf)  # without a certificate no alert may fire

@@ -12,7 +12,7 @@ import msgspec
 from railwright.fabric import intent, resources, views
 from railwright.fabric.claims import claim_templates
 from railwright.fabric.policy import model, presets
-from railwright.fabric.workloads import membership, roles
+from railwright.fabric.workloads import membership
 
 _encode = msgspec.json.Encoder().encode
 
@@ -56,7 +56,6 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     part: str = ""  # of the gang, placed as a unit; "" for the whole gang
     uncounted_rails: tuple[str, ...] = ()  # rails of the pod without a resource
     segment: int = 1  # consecutive ranks that must share a leaf, which is their NVLink domain
-    has_late_launcher: bool = False  # a launcher may be created after all other pods; only read with segments
     is_size_declared: bool = False  # by the pod's controller, though we may see the pod first; only read with segments
     is_filtered: bool = True  # candidate nodes match the pod's selector and affinity, as those of a scheduler do
     is_announced: bool = False  # the scheduler announces what it places, and scores nodes to preempt: Volcano
@@ -185,7 +184,6 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
         part=membership.find_part(pod),
         uncounted_rails=intent.find_uncounted(pod, fabric),
         segment=segment,
-        has_late_launcher=segment > 1 and roles.has_late_launcher(pod),
         is_size_declared=segment > 1 and membership.has_controller_with_size(pod),
         is_announced=is_announced,
     )

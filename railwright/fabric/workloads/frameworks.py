@@ -316,9 +316,6 @@ LAUNCHERS = ("master", LAUNCHER, "driver")  # suffixes of a role's name, such as
 FIRST_ROLES = (*LAUNCHERS, "leader", "chief", HEAD)  # suffixes of roles that come before the other ranks
 
 
-Labels = Mapping[str, str]
-
-
 class GangLabel(msgspec.Struct, frozen=True):
     """A label with the name of a job, which is the gang of its pods.
 
@@ -349,6 +346,5 @@ class Framework(msgspec.Struct, frozen=True):
     roles: Mapping[str, Mapping[str, str]] = {}  # label -> its value -> role
     launcher_variable: tuple[str, str] | None = None  # label, and the variable that shows a launcher among its pods
     launcher_name: tuple[str, str] | None = None  # label, and another with a name that may be that of a launcher
-    has_late_launcher: Callable[[Labels], bool] | None = None  # True if one may be created after this pod
     ssh_worker: Mapping[str, str] = {}  # labels of a rank that ssh starts
     ssh_volume: tuple[str, str] | None = None  # label, and the volume with ssh keys; `{}` stands for the label's value

@@ -12,7 +12,6 @@ REPLICA_INDEX = "training.kubeflow.org/replica-index"
 MPI_JOB = "mpi-job-name"  # mpi-operator v1
 MPI_ROLE = "mpi-job-role"
 
-_JOB_LABELS = frozenset({JOB, MPI_JOB})
 _GROUP = "kubeflow.org"
 _MPI_OPERATOR = "mpi-operator"  # operator name of v2beta1, which starts ranks by ssh
 _MPI_SSH_VOLUME = "ssh-auth"  # mpi-operator v2beta1; the job sets its mount path
@@ -79,11 +78,6 @@ _MPI_V2 = frameworks.WorkloadKind(
 )
 
 
-def _has_late_launcher(labels: frameworks.Labels) -> bool:
-    """True for pods of an MPIJob (launcherCreationPolicy: WaitForWorkersReady), also if no label names the operator."""
-    return not _JOB_LABELS.isdisjoint(labels) and "mpi" in labels.get(OPERATOR, "mpi")
-
-
 _LAUNCHER_ROLE = {frameworks.LAUNCHER: frameworks.LAUNCHER}
 
 FRAMEWORK = frameworks.Framework(
@@ -108,7 +102,6 @@ FRAMEWORK = frameworks.Framework(
         REPLICA_TYPE: _LAUNCHER_ROLE,  # training-operator's MPIJob v1; its launcher has the job-role master
         MPI_ROLE: _LAUNCHER_ROLE,
     },
-    has_late_launcher=_has_late_launcher,
     ssh_worker={OPERATOR: _MPI_OPERATOR, ROLE: frameworks.WORKER},
     ssh_volume=(ROLE, _MPI_SSH_VOLUME),
 )

@@ -15,7 +15,6 @@ _ROLES = {label: roles for row in _ROWS for label, roles in row.roles.items()}  
 _LABELS = frozenset(_ROLES)
 _LAUNCHER_VARIABLES = [row.launcher_variable for row in _ROWS if row.launcher_variable]
 _LAUNCHER_NAMES = [row.launcher_name for row in _ROWS if row.launcher_name]
-_LATE_LAUNCHERS = [row.has_late_launcher for row in _ROWS if row.has_late_launcher]
 _SSH_WORKERS = [row.ssh_worker.items() for row in _ROWS if row.ssh_worker]
 _SSH_VOLUMES = [row.ssh_volume for row in _ROWS if row.ssh_volume]
 VARIABLES = frozenset(variable for _, variable in _LAUNCHER_VARIABLES)
@@ -42,11 +41,6 @@ def has_launcher_name(pod: views.Pod) -> bool:
     return any(
         job in labels and labels.get(name, "").lower().endswith(frameworks.LAUNCHERS) for job, name in _LAUNCHER_NAMES
     )
-
-
-def has_late_launcher(pod: views.Pod) -> bool:
-    """True if a launcher of the pod's job may be created only when its workers are ready."""
-    return any(has_late(pod.metadata.labels) for has_late in _LATE_LAUNCHERS)
 
 
 def is_started_by_ssh(pod: views.Pod) -> bool:

@@ -91,6 +91,5 @@ FRAMEWORK = frameworks.Framework(
     part_labels=(TASK, PARTITION),
     launcher_variable=(JOB, _MPI_HOST),
     launcher_name=(JOB, TASK),  # in a job that starts mpirun by the ssh plugin, only a name shows the launcher
-    has_late_launcher=lambda labels: JOB in labels,  # a task with dependsOn
     ssh_volume=(JOB, "{}-ssh"),
 )

@@ -14,7 +14,7 @@ from scheduling_loop import Loop, gang
 
 from railwright.fabric import views
 from railwright.fabric.placement.gangs import planner, rank_order, segments
-from railwright.fabric.workloads import kubeflow, volcano
+from railwright.fabric.workloads import volcano
 
 LEAVES = tuple((name, "s") for name in "abcd")
 
@@ -159,47 +159,6 @@ def test_segments_are_numbered_by_the_index_of_their_framework(indexed):
     assert len(home) == 2, "segment 1 has begun nowhere"
     loop.submit(pods)
     assert len({loop.leaf_of(node) for node in loop.feasible(pods[0])}) == 1
-
-
-MPI_WORKER = {kubeflow.JOB: "mpi", kubeflow.OPERATOR: "mpi-operator", kubeflow.ROLE: "worker"}
-MPI_LAUNCHER = {**MPI_WORKER, kubeflow.ROLE: "launcher"}
-TORCH_WORKER = {**MPI_WORKER, kubeflow.OPERATOR: "pytorchjob-controller"}
-
-
-@pytest.mark.parametrize(
-    ("labels", "existing", "homes"),
-    [
-        ([{}] * 4, 2, {"b"}),
-        ([{}] * 4, 3, {"b"}),
-        ([TORCH_WORKER] * 4, 3, {"b"}),
-        ([MPI_WORKER] * 4, 2, {"b"}),
-        ([MPI_WORKER] * 4, 3, {"a", "b"}),  # may be the launcher
-        ([MPI_WORKER, MPI_WORKER, MPI_LAUNCHER, MPI_WORKER], 3, {"b"}),
-    ],
-)
-def test_pods_that_come_after_all_others_have_room_in_their_segment(labels, existing, homes):
-    loop = FilteringLoop(build_leaves(a=3, b=4), given=build_policy(4))
-    pods = [
-        placing.change_pod(one, metadata={"labels_or_none": {**one.metadata.labels, **row}})
-        for one, row in zip(gang(4, build_pod), labels, strict=True)
-    ]
-    loop.submit(pods[:existing])
-    loop.state.sizes.upsert(volcano.POD_GROUPS, placing.build_pod_group("train", "g", 4))
-    assert loop.decide(pods[0]).target_leaf[0] in homes
-
-
-@pytest.mark.parametrize(
-    "labels", [MPI_WORKER, {kubeflow.MPI_JOB: "mpi", kubeflow.MPI_ROLE: "worker"}, {volcano.JOB: "mpi"}]
-)
-def test_workers_do_not_wait_for_a_launcher_that_waits_for_them(labels):
-    loop = FilteringLoop(build_leaves(a=4), given=build_policy(16))
-    pods = [
-        placing.change_pod(one, metadata={"labels_or_none": {**one.metadata.labels, **labels}})
-        for one in gang(4, build_pod)
-    ]
-    loop.submit(pods)
-    loop.state.sizes.upsert(volcano.POD_GROUPS, placing.build_pod_group("train", "g", 5))
-    assert len(loop.try_all(pods)) == 4
 
 
 @pytest.mark.parametrize(

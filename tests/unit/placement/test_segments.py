@@ -12,7 +12,7 @@ from railwright.fabric.workloads import kubeflow, kubernetes, membership
 POLICY = placing.change_fabric(placing.build_policy(), nvlink_segment=4)
 JOBS = next(kind for kind in membership.SIZE_KINDS if kind.name == "jobs.batch")
 INDEX = kubernetes.INDEX
-FORMS = ("Indexed Job", "pods of a PodGroup", "elastic gang", "PyTorchJob", "names from 1")
+FORMS = ("Indexed Job", "pods of a PodGroup", "elastic gang", "PyTorchJob")
 
 
 def build(form: str, rank: int, *, on: str = "", phase: str = "", uid: str = ""):
@@ -25,14 +25,14 @@ def build(form: str, rank: int, *, on: str = "", phase: str = "", uid: str = "")
             built = build_pod(f"g-worker-{rank}", on=on)
             labels = {kubeflow.JOB: "g", kubeflow.OPERATOR: "pytorchjob-controller", kubeflow.REPLICA_INDEX: str(rank)}
         case _:
-            built, labels = build_pod(f"g-{rank + (form == 'names from 1')}", group="g", on=on), {}
+            built, labels = build_pod(f"g-{rank}", group="g", on=on), {}
     metadata = {"labels_or_none": {**built.metadata.labels, **labels}, "uid": f"uid-{rank}-{uid}"}
     changed = placing.change_pod(built, metadata=metadata)
     return placing.change_pod(changed, status={"phase": phase}) if phase else changed
 
 
 def build_cluster(form: str, *, succeeded: int = 0):
-    least = {"elastic gang": 4, "pods of a PodGroup": 8, "names from 1": 8}.get(form)
+    least = {"elastic gang": 4, "pods of a PodGroup": 8}.get(form)
     state = placing.build_cluster(build_leaves(a=4, b=4, c=4), least={"train/g": least} if least else {})
     if form == "Indexed Job":
         tree = {
@@ -52,8 +52,7 @@ def find_node(rank: int) -> str:
 @given(data=st.data())
 def test_a_recreated_member_may_go_to_the_domain_of_its_segment_alone(form, data):
     """Some have succeeded, and their pods exist or were deleted; others were lost and come back in any order."""
-    # Names 1 to 4 of an elastic gang could also be the whole gang, names 1 to 7 of eight could begin with 0.
-    ranks = st.sets(st.integers(0, 6 if form in ("elastic gang", "names from 1") else 7), max_size=5)
+    ranks = st.sets(st.integers(0, 6 if form == "elastic gang" else 7), max_size=5)
     ended, lost = data.draw(ranks, label="ended"), data.draw(ranks, label="lost")
     is_deleted = form == "Indexed Job" and data.draw(st.booleans(), label="the pods that ended are deleted")
     order = data.draw(st.permutations(sorted(lost - ended)), label="order")

@@ -91,35 +91,23 @@ def find_segments(
 
     Pods are numbered by the index of their framework, even if some do not exist. Without indexes they are numbered in
     order, and missing pods come last; until all exist, no segment has a domain. A pod that has ended keeps its number
-    and needs no slot. A single missing pod is no rank if it may be the launcher, which MPI's operator can create after
-    the workers. All segments count as whole while the declared size is unknown, because its watch may be later than
-    that of the pods. Assumptions about the pods with the UIDs `uncertain` do not count.
+    and needs no slot. All segments count as whole while the declared size is unknown, because its watch may be later
+    than that of the pods. Assumptions about the pods with the UIDs `uncertain` do not count.
     """
     devices = request.devices
-    placed = gang_status.list_placed(
-        request.gang,
-        cluster,
-        except_uid=request.uid,
-        ignored_uids=uncertain,
-    )
+    placed = gang_status.list_placed(request.gang, cluster, except_uid=request.uid, ignored_uids=uncertain)
     pods = cluster.get_gang(request.gang)
     ended = {pod.uid: pod.rank for pod in cluster.list_ended(request.gang) if not devices.isdisjoint(pod.requests)}
     ranks = {uid: pod.rank for uid, pod in pods.items() if not devices.isdisjoint(pod.requests)}
     ranks |= {peer.uid: peer.rank for peer in placed if not devices.isdisjoint(peer.requests)}
     ranks[request.uid] = request.rank
     observed = len({*pods, *ranks})
-    declared = cluster.sizes.get_declared(request.gang)
     missing = cluster.get_gang_size(request.gang, observed=observed) - observed
-    may_be_launcher = missing == 1 and request.has_late_launcher
     ranks = {**ended, **ranks}
-    if may_be_launcher and all(rank.role for rank in (*ranks.values(), *(pod.rank for pod in pods.values()))):
-        total = len(ranks)
-    elif request.is_size_declared and not declared:
-        total = -(-len(ranks) // request.segment) * request.segment
-    else:
-        total = len(ranks) + missing
-    position, is_known = number_pods(ranks, total, is_elastic=observed + len(ended) > declared)
-    total = max(total, max(position.values()) + 1)
+    position, is_known = number_pods(ranks)
+    total = max(len(ranks) + missing, max(position.values()) + 1)
+    if request.is_size_declared and not cluster.sizes.get_declared(request.gang):
+        total = -(-total // request.segment) * request.segment
     size = min(request.segment, total)
     leaves: dict[int, topology.Domain] = {}
     counts = Counter([position[uid] // size for uid in ended])  # pods of each segment that need no slot any more
@@ -156,27 +144,17 @@ def find_segments(
 _MAX_INDEX = declared_sizes.MAX_SIZE  # of pods of a gang; a longer number is none
 
 
-def number_pods(
-    ranks: Mapping[str, membership.Rank], total: int, *, is_elastic: bool
-) -> tuple[Mapping[str, int], bool]:
+def number_pods(ranks: Mapping[str, membership.Rank]) -> tuple[Mapping[str, int], bool]:
     """Return the number of each pod in its gang, and True if pods that do not exist yet cannot change it.
 
-    The index of a framework numbers all pods, or the workers after their leaders. The index may exceed `total` if an
-    elastic gang has more pods than it declares, or if pods have ended.
+    The index of a framework numbers all pods, or the workers after their leaders.
     """
-    indexes = {uid: rank.index for uid, rank in ranks.items()}
-    numbers = {*indexes.values()}
-    if len(numbers) < len(indexes) or any(not rank.role and rank.index > _MAX_INDEX for rank in ranks.values()):
-        leaders = sorted((uid for uid, rank in ranks.items() if not rank.role), key=ranks.__getitem__)
+    numbers = {uid: rank.index for uid, rank in ranks.items()}
+    leaders = sorted((uid for uid, rank in ranks.items() if not rank.role), key=ranks.__getitem__)
+    if len({*numbers.values()}) < len(numbers) or any(numbers[uid] > _MAX_INDEX for uid in leaders):
         workers = {uid: len(leaders) + rank.index for uid, rank in ranks.items() if rank.role}
-        indexes = {**workers, **{uid: place for place, uid in enumerate(leaders)}}
-        numbers = {*indexes.values()}
-    first, last = min(numbers), max(numbers)
-    if len(numbers) == len(indexes):
-        if last < total:
-            return indexes, True
-        if last < _MAX_INDEX and all(not rank.role or rank.is_numbered for rank in ranks.values()):
-            is_labelled = any(rank.is_labelled for rank in ranks.values())
-            start = int(first > 0 and last == total and not is_labelled and not is_elastic)  # names may begin with 1
-            return {uid: index - start for uid, index in indexes.items()}, True
+        numbers = {**workers, **{uid: place for place, uid in enumerate(leaders)}}
+    is_known = all(not rank.role or rank.is_numbered for rank in ranks.values())
+    if is_known and len({*numbers.values()}) == len(numbers) and max(numbers.values()) <= _MAX_INDEX:
+        return numbers, True
     return {uid: place for place, uid in enumerate(sorted(ranks, key=ranks.__getitem__))}, False
