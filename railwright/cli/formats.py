@@ -19,11 +19,6 @@ from railwright.cli import output
 _UNFOLDED_WIDTH = 10**6  # columns; no line is folded
 
 
-def print_json(value: Any) -> None:
-    """Print a JSON value on stdout, indented."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
-
-
 def is_document(form: str) -> bool:
     """True for the output formats of `print_document`; the others are for people."""
     return form in (output.JSON, output.YAML)
@@ -32,7 +27,7 @@ def is_document(form: str) -> bool:
 def print_document(value: Any, form: str) -> None:
     """Print a value on stdout in a format for programs."""
     if form == output.JSON:
-        print_json(value)
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
     else:
         sys.stdout.write(format_yaml(msgspec.json.decode(msgspec.json.encode(value))))
 

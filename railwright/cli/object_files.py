@@ -23,14 +23,12 @@ def read_manifest(text: str, file: str) -> list[Tree]:
     objects: list[Tree] = []
     has_policy = False
     try:
-        with output.show_progress(f"reading {output.escape_controls(file)}") as advance:
-            for root in documents.parse(text):
-                tree = documents.remove_nulls(documents.build_tree(root), names.FABRIC)
-                if isinstance(tree, dict) and tree.get("apiVersion") == names.POLICY_API_VERSION:
-                    has_policy = True
-                elif tree is not None:
-                    objects += snapshots.list_objects(tree)
-                advance()
+        for root in documents.parse(text):
+            tree = documents.remove_nulls(documents.build_tree(root), names.FABRIC)
+            if isinstance(tree, dict) and tree.get("apiVersion") == names.POLICY_API_VERSION:
+                has_policy = True
+            elif tree is not None:
+                objects += snapshots.list_objects(tree)
     except documents.DocumentError as error:
         raise output.UnreadableError(f"{file}: {error}") from None
     if not objects and not has_policy:

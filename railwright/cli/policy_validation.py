@@ -19,7 +19,7 @@ from railwright.fabric.workloads import fabric_users, frameworks
 
 def print_schema(_: argparse.Namespace) -> int:
     """Print the JSON Schema of the policy and return 0."""
-    formats.print_json(schema.build())
+    formats.print_document(schema.build(), output.JSON)
     return output.OK
 
 

@@ -30,8 +30,7 @@ def explain(arguments: argparse.Namespace) -> int:
     is_local = arguments.policy is not None
     if is_local and options.names_cluster(arguments):
         raise output.UnreadableError("--policy FILE uses no cluster; remove --policy, or the options for the cluster")
-    if arguments.snapshot is not None and not is_local:
-        raise output.UnreadableError("--snapshot: the policy must come from a file too; add --policy FILE")
+    options.check_sources(arguments)
     namespace = arguments.namespace or (
         templates.DEFAULT_NAMESPACE if is_local else kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context)
     )

@@ -83,7 +83,7 @@ def _list_changes(pod: views.Pod, record: intent.Record) -> Iterator[Change]:
     for entry in record.added:
         kind, _, name = entry.partition(".")
         if kind == "env":
-            change = ", ".join(dict.fromkeys(_list_values(pod, record, name))) or f"env {name}"
+            change = ", ".join(_list_values(pod, record, name)) or f"env {name}"
             yield Change(entry, change, _MEANINGS.get(record.reasons.get(entry, ""), _SET_BY_POLICY))
         else:
             described, why = _BY_KIND.get(entry) or _BY_KIND.get(kind, ("{name}", "fabric {fabric} has it"))
