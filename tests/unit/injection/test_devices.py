@@ -112,28 +112,14 @@ LABEL = {"railwright.io/fabric": "f"}
         (2, [EXCLUSIVE | EIGHT], "", {}, 1),
         (3, [EXCLUSIVE | EIGHT], "    gpusPerNode: 4\n", {}, 3),
         (8, [EXCLUSIVE | EIGHT], "", {}, 4),
-        (4, [EXCLUSIVE | FOUR, EIGHT, {"x.y/r0": 1} | EIGHT], "", {}, 4),
-        (4, [EXCLUSIVE | FOUR, EXCLUSIVE | {"nvidia.com/mig-1g.10gb": 56}], "", {}, 4),
+        (4, [EXCLUSIVE | FOUR, EIGHT, {"x.y/r0": 1} | EIGHT], "", {}, 4),  # larger nodes lack the rails
+        (4, [EXCLUSIVE | FOUR, EXCLUSIVE | {"nvidia.com/mig-1g.10gb": 56}], "", {}, 4),  # other accelerators
         (1, [SHARED | EIGHT], "", {}, 4),
         (1, [EIGHT], "    gpusPerNode: 8\n", {}, 4),
         (1, None, "", {}, 4),
         (1, [EXCLUSIVE | EIGHT], "    railsPerPod: all\n", {}, 4),
         (1, [EXCLUSIVE | EIGHT], "", {"label": "f"}, 4),
         (1, [EXCLUSIVE | EIGHT], "", {"annotations": {"railwright.io/rails": "3"}}, 3),
-    ],
-    ids=[
-        "one GPU",
-        "two",
-        "of four",
-        "all GPUs",
-        "larger nodes without the rails",
-        "nodes with another accelerator",
-        "shared rails",
-        "no node with the rails",
-        "unknown nodes",
-        "by policy",
-        "own label",
-        "annotation",
     ],
 )
 def test_a_pod_that_its_namespace_opts_in_does_not_take_all_exclusive_rails(gpus_of_pod, nodes, text, more, rails):
