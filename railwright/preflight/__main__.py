@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None, environment: Mapping[str, str] = os.
     """Resolve, check, write, print, and return the exit code: 0 ready (or --warn), 1 problems, 2 wrong usage."""
     words = sys.argv[1:] if argv is None else list(argv)
     try:
-        return _run(_build_parser().parse_args(words), environment)
+        return _run(_build_parser().parse_args(words, expected.Expected(environment=environment)))
     except SystemExit as exit_error:  # argparse, after --help or a usage message
         code = exit_error.code if isinstance(exit_error.code, int) else 2
         return _write_empty(words) if code and "--warn" in words else code
@@ -36,28 +36,15 @@ def main(argv: Sequence[str] | None = None, environment: Mapping[str, str] = os.
         return _write_empty(words)
 
 
-def _run(arguments: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    host = hosts.Host(arguments.root)
-    expectations = expected.Expected(
-        transport=arguments.transport,
-        rails=tuple(arguments.rail),
-        mtu=arguments.mtu,
-        gid_index=arguments.gid_index,
-        address_range=arguments.address_range,
-        isolated=arguments.isolated,
-        several_containers=arguments.several_containers,
-        root=not arguments.non_root,
-        variables=dict(arguments.set),
-        vendor_variables=tuple(arguments.vendor_variable),
-        environment=environment,
-    )
-    view, rails, problems = _wait_until_found(host, expectations, arguments.wait)
+def _run(expectations: expected.Expected) -> int:
+    host = hosts.Host(expectations.root)
+    view, rails, problems = _wait_until_found(host, expectations)
     variables = files.derive_variables(view, rails)
     texts, unfit = files.format_files(expectations, variables)
     problems += unfit
-    if arguments.write:
+    if expectations.write:
         texts[files.RAILS_JSON] = files.format_json(files.describe(view, rails, variables, problems))
-        files.write(arguments.write, texts)
+        files.write(expectations.write, texts)
         # `railwright verify` reads it from the log, also after the pod has ended
         print(texts[files.RAILS_JSON], end="")
     is_failed = any(problem.stated for problem in problems)
@@ -67,21 +54,21 @@ def _run(arguments: argparse.Namespace, environment: Mapping[str, str]) -> int:
         for name, devices in itertools.groupby(rails, key=lambda rail: rail.rail.name)
         if name not in broken
     }
-    line = f"railwright preflight {checks.format_line(ready, problems, warn=arguments.warn)}"
+    line = f"railwright preflight {checks.format_line(ready, problems, warn=expectations.warn)}"
     print(line, file=sys.stderr if is_failed else sys.stdout)
     _write_termination_log(host, line)
-    return FINDINGS if is_failed and not arguments.warn else OK
+    return FINDINGS if is_failed and not expectations.warn else OK
 
 
 def _wait_until_found(
-    host: hosts.Host, expectations: expected.Expected, seconds: float
+    host: hosts.Host, expectations: expected.Expected
 ) -> tuple[resolution.View, tuple[resolution.ResolvedRail, ...], list[checks.Problem]]:
     """Resolve and check until all stated values are found and no address has two GIDs, or the time is over.
 
     GIDs and active ports appear shortly after address and link. The GID of an earlier pod disappears after its
     interface.
     """
-    deadline, pauses = time.monotonic() + seconds, iter(_PAUSES)
+    deadline, pauses = time.monotonic() + expectations.wait, iter(_PAUSES)
     while True:
         view = resolution.read_view(host, expectations)
         rails = resolution.resolve(view)
@@ -132,21 +119,21 @@ def _build_parser() -> argparse.ArgumentParser:
 
     add("--transport", "how the fabric carries RDMA", required=True, choices=list(expected.RULES))
     rails = "a rail, in order; default: every RDMA device this container can use"
-    add("--rail", rails, action="append", default=[], type=_parse_rail, metavar=_RAIL_FORM)
+    add("--rail", rails, action="append", default=[], dest="rails", type=_parse_rail, metavar=_RAIL_FORM)
     add("--gid-index", "GID index of every rail (the policy's nccl.gidIndex)", type=int, metavar="N")
     add("--address-range", "addresses of the rails (nccl.addressRange)", type=_parse_range, metavar="PREFIX")
-    add("--mtu", "smallest allowed MTU of every rail's interface", type=int, default=0)
+    add("--mtu", "smallest allowed MTU of every rail's interface", type=int)
     add("--isolated", "different rails cannot reach each other (NCCL_CROSS_NIC=0)", action="store_true")
     add("--several-containers", "several containers request devices of the rails", action="store_true")
     variable = "another variable of the ranks, for nccl.conf and ucx.conf"
-    add("--set", variable, action="append", default=[], type=_parse_variable, metavar="NAME=VALUE")
+    add("--set", variable, action="append", default=[], dest="settings", type=_parse_variable, metavar="NAME=VALUE")
     vendor = "a variable that a vendor's plugin or script sets, or NAME* (nccl.vendorVariables)"
-    add("--vendor-variable", vendor, action="append", default=[], metavar="NAME")
+    add("--vendor-variable", vendor, action="append", default=[], dest="vendor_variables", metavar="NAME")
     add("--write", "folder for rails.env, nccl.conf, ucx.conf and rails.json", metavar="DIR")
     add("--non-root", "the ranks do not run as root: ignore capabilities", action="store_true")
-    add("--wait", "repeat failed checks for this long; default 0", type=float, default=0, metavar="SECONDS")
+    add("--wait", "repeat failed checks for this long; default 0", type=float, metavar="SECONDS")
     add("--warn", "print problems as warnings and exit 0", action="store_true")
-    add("--root", "check a recorded file tree instead of /", default="/")
+    add("--root", "check a recorded file tree instead of /")
     return parser
 
 

@@ -98,7 +98,7 @@ def _check_memlock(view: resolution.View) -> Iterator[Problem]:
     lines = view.host.read_lines("/proc/self/limits")
     text = next((line[len(_LIMIT) :] for line in lines if line.startswith(_LIMIT)), "")
     limit = hosts.parse_number("".join(text.split()[:1]))
-    if limit is not None and limit < _MIN_LOCKED_BYTES and not (view.expectations.root and _has_ipc_lock(view.host)):
+    if limit is not None and limit < _MIN_LOCKED_BYTES and (view.expectations.non_root or not _has_ipc_lock(view.host)):
         yield Problem(
             "memlock",
             f"is limited to {limit} bytes",

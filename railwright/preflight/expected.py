@@ -6,6 +6,7 @@ A rail has an interface if the policy gives it a network, a resource if a device
 the variables that the pod's author set. The author's variables cause warnings only and are never replaced.
 """
 
+import argparse
 import ipaddress
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -44,20 +45,29 @@ RULES: Mapping[str, Rule] = {
 }
 
 
-class Expected(NamedTuple):
-    """The options of one run, and the variables of the author."""
+class Expected(argparse.Namespace):
+    """The options of one run, as argparse sets them, and the variables of the author."""
 
     transport: str
-    rails: tuple[Rail, ...] = ()
+    rails: list[Rail]
     mtu: int = 0  # 0: any
     gid_index: int | None = None  # of the policy; -1 leaves the choice to NCCL
     address_range: AddressRange | None = None
     isolated: bool = False
     several_containers: bool = False  # several containers of the pod request devices of the rails
-    root: bool = True  # the ranks run as root, so that IPC_LOCK takes effect
-    variables: Mapping[str, str] = {}  # of the policy
-    vendor_variables: tuple[str, ...] = ()  # names, or beginnings with `*`, that a vendor's plugin or script sets
+    non_root: bool = False  # the ranks do not run as root, so that IPC_LOCK has no effect
+    settings: list[tuple[str, str]]  # names and values of the policy's variables
+    vendor_variables: list[str]  # names, or beginnings with `*`, that a vendor's plugin or script sets
     environment: Mapping[str, str] = {}  # of the author
+    root: str = "/"  # of the file tree that is read
+    write: str = ""  # the folder for the files; "" writes none
+    wait: float = 0  # seconds
+    warn: bool = False
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The policy's variables."""
+        return dict(self.settings)
 
     @property
     def rule(self) -> Rule:

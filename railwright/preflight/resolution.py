@@ -76,7 +76,7 @@ def resolve(view: View) -> tuple[ResolvedRail, ...]:
     Without rails in the policy, each usable device counts as a rail.
     """
     candidates = list_candidates(view)
-    rails = view.expectations.rails or tuple(expected.Rail(name, name) for name in candidates)
+    rails = view.expectations.rails or [expected.Rail(name, name) for name in candidates]
     identified = [_identify_devices(view, rail, rails, position) for position, rail in enumerate(rails)]
     taken = {name for device_names, _ in identified for name in device_names}
     free = iter([name for name in candidates if name not in taken])
@@ -124,7 +124,7 @@ def list_exclusive_rails(view: View, rails: Sequence[ResolvedRail]) -> list[Reso
 
 
 def _identify_devices(
-    view: View, rail: expected.Rail, rails: tuple[expected.Rail, ...], position: int
+    view: View, rail: expected.Rail, rails: Sequence[expected.Rail], position: int
 ) -> tuple[list[str], str]:
     """Return the names of the rail's devices, and what identified them (`basis`); [] and "" without a match."""
     if rail.device:

@@ -28,7 +28,7 @@ def parse_arguments(tree: dict):
     """Return the arguments as the program itself reads them."""
     command = preflight(tree)["command"]
     assert command[:2] == ["railwright", "preflight"]
-    return program._build_parser().parse_args(command[2:])
+    return program._build_parser().parse_args(command[2:], expected.Expected())
 
 
 def test_the_init_container_comes_first_with_the_policys_expectations():
@@ -40,12 +40,12 @@ def test_the_init_container_comes_first_with_the_policys_expectations():
     assert preflight(after)["image"] == "site/railwright:1"
     arguments = parse_arguments(after)
     assert (arguments.transport, arguments.mtu, arguments.warn, arguments.non_root) == ("roce", 4200, False, False)
-    assert arguments.rail == [
+    assert arguments.rails == [
         expected.Rail(f"rail{k}", f"mlx5_{k}", f"net{k + 1}", resource=f"nvidia.com/mlx5_{k}") for k in range(2)
     ]
     assert (arguments.gid_index, arguments.address_range, arguments.isolated) == (None, None, False)
     assert preflight(after)["env"] == [NODE_NAME]
-    assert {("NCCL_IB_HCA", "=mlx5_0,mlx5_1"), ("NCCL_SOCKET_IFNAME", "=eth0")} <= set(arguments.set)
+    assert {("NCCL_IB_HCA", "=mlx5_0,mlx5_1"), ("NCCL_SOCKET_IFNAME", "=eth0")} <= set(arguments.settings)
     assert arguments.write == "/run/railwright"
     assert "preflight" in read_record(after)["added"]
     assert "preflight" not in read_record(after)["skipped"]
@@ -99,7 +99,7 @@ def test_each_rail_is_expected_at_the_interface_that_multus_creates(written, int
     policy = fabric(ON)
     tree = pod(annotations={"k8s.v1.cni.cncf.io/networks": written} if written else {})
     at = build_facts(networks={("prod", "lan2"): None, ("prod", "lan3"): None, ("other", "x"): None})
-    assert [rail.interface for rail in parse_arguments(admit_pod(tree, policy, at)).rail] == interfaces
+    assert [rail.interface for rail in parse_arguments(admit_pod(tree, policy, at)).rails] == interfaces
 
 
 def test_the_users_own_list_of_devices_is_checked():
@@ -120,7 +120,7 @@ def test_the_preflight_gets_the_addresses_in_the_policy():
     negative = fabric(ON + "    nccl: {gidIndex: -1}\n")
     assert parse_arguments(admit_pod(pod(), negative)).gid_index is None
     vendors = fabric(ON + "    nccl: {vendorVariables: ['NCCL_IB_*', NCCL_NET]}\n")
-    assert parse_arguments(admit_pod(pod(), vendors)).vendor_variable == ["NCCL_IB_*", "NCCL_NET"]
+    assert parse_arguments(admit_pod(pod(), vendors)).vendor_variables == ["NCCL_IB_*", "NCCL_NET"]
 
 
 def test_device_files_and_privilege_are_those_of_the_ranks():
@@ -133,7 +133,7 @@ def test_device_files_and_privilege_are_those_of_the_ranks():
     assert ours["volumeMounts"][0] == {"name": "railwright-infiniband", "mountPath": "/dev/infiniband"}
     assert ours["securityContext"]["privileged"] is True
     assert "allowPrivilegeEscalation" not in ours["securityContext"]  # the API server refuses it beside privileged
-    assert parse_arguments(admit_pod(pod(), policy)).rail == [expected.Rail("rail0", "vmw_pvrdma0")]
+    assert parse_arguments(admit_pod(pod(), policy)).rails == [expected.Rail("rail0", "vmw_pvrdma0")]
 
 
 @pytest.mark.parametrize(

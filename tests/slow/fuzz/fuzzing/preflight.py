@@ -124,7 +124,9 @@ def check(data: bytes) -> None:
     index = environment.get(expected.GID_INDEX)
     expectation = expected.Expected(
         transport=transport if isinstance(transport, str) and transport in expected.RULES else "roce",
-        rails=tuple(_rails(tree)),
+        rails=list(_rails(tree)),
+        settings=[],
+        vendor_variables=[],
         mtu=4200,
         gid_index=hosts.parse_number(index),
         environment=environment,
