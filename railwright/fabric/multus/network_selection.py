@@ -8,8 +8,7 @@ user's entries are never changed, and railwright's are appended.
 import functools
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -165,34 +164,21 @@ _parse_cached = functools.lru_cache(maxsize=512)(_parse_value)
 
 
 def _find_missing(theirs: Sequence[Selection], ours: tuple[Selection, ...]) -> tuple[Selection, ...]:
-    """Return the entries of `ours` without a partner in `theirs`.
-
-    A partner has the same network. Entries that also have the same interface are paired first.
-    """
-    if not theirs:
-        return ours
-    if len({selection.key for selection in ours}) == len(ours):
-        networks = {selection.key for selection in theirs}
-        return tuple([selection for selection in ours if selection.key not in networks])
+    """Return the entries of `ours` without a partner in `theirs`: an entry of its own that has the same network."""
+    free, missing = [*theirs], [*ours]
     # Rails may share a network. Paired by network alone, a user's entry for the interface of the second rail would
     # stand for the first one, and the second would be added with an interface name that is taken.
-    unmatched = _subtract(ours, theirs, lambda selection: (selection.key, selection.interface))
-    free = _subtract(theirs, ours, lambda selection: (selection.key, selection.interface))
-    return _subtract(unmatched, free, lambda selection: selection.key)
-
-
-def _subtract(
-    selections: Sequence[Selection], others: Sequence[Selection], identify: Callable[[Selection], Hashable]
-) -> tuple[Selection, ...]:
-    """Return the `selections` that have no partner with the same identity in `others`, in order."""
-    partners = Counter(map(identify, others))
-    remaining = []
-    for selection in selections:
-        if partners[identify(selection)] > 0:
-            partners[identify(selection)] -= 1
-        else:
-            remaining.append(selection)
-    return tuple(remaining)
+    for needs_interface in (True, False):
+        for selection in [*missing] if free else ():
+            partners = (
+                other
+                for other in free
+                if other.key == selection.key and (other.interface == selection.interface or not needs_interface)
+            )
+            if (partner := next(partners, None)) is not None:
+                free.remove(partner)
+                missing.remove(selection)
+    return tuple(missing)
 
 
 # --- the short form: a list such as prod/lan2@rail0,lan3 --------------------------------------------------
