@@ -16,7 +16,6 @@ def explain(key: str, assessor: gang_assessment.Assessor) -> overview_types.Expl
     if pod is None or pod.reduced is None or request is None:
         undefined = assessor.describe_undefined_fabric(pod)
         return undefined.text if undefined else f"no opted-in pod {key} is known here"
-    rows = assessor.engine.explain_nodes(request, pod.node)
     members = assessor.list_members(pod)
     return overview_types.Explanation(
         pod=pod.key,
@@ -30,5 +29,5 @@ def explain(key: str, assessor: gang_assessment.Assessor) -> overview_types.Expl
         devices=pod_usage.list_held_rails(request.fabric, pod, assessor.cluster),
         gang=assessor.describe(members, assessor.assess(members)),
         candidate_nodes=len(request.nodes),
-        nodes=sorted(rows, key=lambda row: (row.reason is not None, row.rejection is not None, -row.score, row.node)),
+        nodes=assessor.engine.explain_nodes(request, pod.node),
     )

@@ -54,8 +54,8 @@ async def test_only_users_who_may_get_the_pod_may_read_its_explanation(plane, na
     explanation = await waiting.wait(is_explained, describe="the extender to see the pod")
     assert explanation["fabric"] == "ib"
     rows = {row["node"]: row for row in explanation["nodes"]}
-    assert not rows["gpu-0"].get("rails")
-    assert "rail0 has 0 of 0 free" in rows["bare-0"]["rails"][0]["message"], rows
+    assert rows["gpu-0"].get("fits", True)
+    assert "rail0 has 0 of 0 free" in rows["bare-0"]["reasons"][0]["message"], rows
 
 
 class Gang:

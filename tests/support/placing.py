@@ -217,10 +217,10 @@ def score_once(
 
 
 class ExplainedNode:
-    """One node of a decision: its score, why it comes last, and the terms of its score, each with value and message."""
+    """One node of a decision: its score, what it lacks, and the terms of its score, each with value and message."""
 
     def __init__(self, decision: decisions.Decision, row: node_explanation.NodeExplanation) -> None:
-        self.node, self.fault = row.node, row.fault
+        self.node, self.fits, self.reasons = row.node, row.fits, row.reasons
         self.score = decision.score([self.node])[self.node]
         self.node_class = decision.view.get_class(self.node)
         self.terms = {name: (term.value, term.message) for name, term in row.terms.items()}

@@ -21,7 +21,6 @@ from railwright.fabric.injection import accelerators, keys, opt_in, templates
 from railwright.fabric.overview import overview_types
 from railwright.fabric.placement.explain import node_explanation
 from railwright.fabric.placement.state import pod_usage
-from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.workloads import frameworks, registry
 
 # --- what the cluster shows of the pod ----------------------------------------------------------------------
@@ -211,22 +210,22 @@ _COLUMNS = (
 
 
 def _print_nodes(explanation: overview_types.Explanation) -> None:
-    fitting = [node for node in explanation.nodes if node.has_room]
-    refused = [node for node in explanation.nodes if not node.has_room]
+    fitting = [node for node in explanation.nodes if node.fits]
+    refused = [node for node in explanation.nodes if not node.fits]
     listed = [*fitting[:_MAX_NODES], *refused[:_MAX_NODES]]
     if not listed:
         return
     rows = [
         (
             f"{node.node} *" if node.node == explanation.node else node.node,
-            f"{node.score:.1f}" if node.has_room else "",
+            f"{node.score:.1f}" if node.fits else "",
             node.leaf,
             _explain_node(node),
         )
         for node in listed
     ]
     print()
-    formats.print_table(_COLUMNS, rows, styles=["" if node.has_room else "red" for node in listed])
+    formats.print_table(_COLUMNS, rows, styles=["" if node.fits else "red" for node in listed])
     total = text.format_count(max(explanation.candidate_nodes, len(explanation.nodes)), "node", part=len(listed))
     here = f"; * {explanation.node} runs the pod" if any(node.node == explanation.node for node in listed) else ""
     output.print_styled((f"{total}: {len(fitting)} fit, {len(refused)} rejected{here}", "dim"))
@@ -234,12 +233,9 @@ def _print_nodes(explanation: overview_types.Explanation) -> None:
 
 def _explain_node(node: node_explanation.NodeExplanation) -> str:
     """Return what the node lacks, and for a node that fits the reason of each score term."""
-    shortages: list[reasons.Reason | None] = [*node.rails, *node.short]
-    if not node.has_room:
-        causes = [node.reason, *(shortages or [node.rejection, node.fault]), *node.broken]
-        return reasons.join_texts(filter(None, causes))
-    texts = [cause.text for cause in (node.reason, *shortages, *node.degradations, *node.broken) if cause]
-    return "; ".join([*texts, *(term.message for term in node.terms.values())])
+    causes = [node.rejection, *node.reasons] if node.rejection else node.reasons
+    terms = node.terms.values() if node.fits else ()
+    return "; ".join([*(cause.text for cause in causes), *(term.message for term in terms)])
 
 
 # --- the command --------------------------------------------------------------------------------------------

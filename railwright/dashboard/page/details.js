@@ -118,8 +118,7 @@ function buildExplanation(explanation, subject, on) {
     return box;
   }
   box.append(build("h4", {}, explanation.rejection ? `Why ${explanation.pod} cannot be here` : `What ${explanation.pod} would get here now`));
-  const { rejection, fault, reason, rails = [], short = [], degradations = [], broken = [] } = explanation;
-  const reasons = [rejection, fault, reason, ...rails, ...short, ...degradations, ...broken].filter(Boolean);
+  const reasons = [explanation.rejection, ...(explanation.reasons ?? [])].filter(Boolean);
   if (reasons.length) box.append(buildReasons(reasons));
   if (table) box.append(build("p", {}, `Score ${explanation.score} of 100 at present`), table);
   box.append(command);

@@ -77,7 +77,7 @@ class OverviewBuilder:
         request = self._assessor.build_request(pod) if pod is not None else None
         if pod is None or request is None or node not in self._cluster.nodes:
             return None
-        row = self._assessor.engine.explain_nodes(request, node)[0]
+        row = next(row for row in self._assessor.engine.explain_nodes(request, node) if row.node == node)
         return {"pod": pod.key, "here": pod.node == node, **msgspec.to_builtins(row)}
 
     def _find_pod(self, subject: membership.GangKey, node: str) -> object_info.PodInfo | None:

@@ -97,7 +97,7 @@ class PlacementEngine:
     def explain_nodes(
         self, request: scheduling_request.SchedulingRequest, first: str = ""
     ) -> list[node_explanation.NodeExplanation]:
-        """Return the explanations of some candidate nodes: `first`, unless it is "", then the planned ones."""
+        """Return the explanations of some candidate nodes, best first: of `first` and of the planned ones at least."""
         return node_explainer.explain_nodes(self.score(request), self._cluster, self.find_refusals(request), first)
 
     # --- what is known of the nodes ---------------------------------------------------------------------------

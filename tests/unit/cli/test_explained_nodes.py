@@ -33,9 +33,8 @@ def render(capsys):
     return print_explanation
 
 
-@pytest.mark.parametrize("key", ["short", "rails"])
-def test_a_node_without_the_requested_devices_has_no_score(render, key):
-    nodes = [{"node": "node-a", "score": 29.5, "leaf": "leaf-1", "fits": False, key: [SHORT], "terms": TERMS}]
+def test_a_node_without_the_requested_devices_has_no_score(render):
+    nodes = [{"node": "node-a", "score": 29.5, "leaf": "leaf-1", "fits": False, "reasons": [SHORT], "terms": TERMS}]
     lines = render(candidate_nodes=1, nodes=nodes)
     assert lines[-2].split(maxsplit=2) == ["node-a", "leaf-1", SHORT["message"]]
     assert lines[-1] == "1 of 1 node: 0 fit, 1 rejected"
@@ -43,11 +42,11 @@ def test_a_node_without_the_requested_devices_has_no_score(render, key):
 
 def test_every_cause_is_named_for_a_node_that_takes_no_pod(render):
     causes = {
-        "reason": {"code": "NodeIneligible", "message": "cordoned"},
+        "reasons": [{"code": "NodeIneligible", "message": "cordoned"}],
         "rejection": {"code": "RailBroken", "message": "rail0 is broken"},
     }
     lines = render(candidate_nodes=1, nodes=[{"node": "node-a", "score": 29.5, "fits": False, **causes}])
-    assert lines[-2].split(maxsplit=1) == ["node-a", "cordoned; rail0 is broken"]
+    assert lines[-2].split(maxsplit=1) == ["node-a", "rail0 is broken; cordoned"]
 
 
 def test_the_node_of_a_placed_pod_is_marked(render):
@@ -60,7 +59,7 @@ def test_the_node_of_a_placed_pod_is_marked(render):
 
 
 def test_nodes_that_fit_and_rejected_ones_are_counted_apart(render):
-    rejected = {"node": "gpu-1", "score": 0.0, "rejection": {"code": "RailBroken", "message": "rail0 is broken"}}
+    rejected = {"node": "gpu-1", "score": 0.0, "fits": False}
     nodes = [{"node": "gpu-2", "score": 76.0}, rejected]
     assert render(candidate_nodes=1, nodes=nodes)[-1] == "2 of 2 nodes: 1 fit, 1 rejected"
     assert render(candidate_nodes=5000, nodes=nodes)[-1] == "2 of 5000 nodes: 1 fit, 1 rejected"

@@ -171,7 +171,7 @@ def test_a_pod_is_explained_with_its_numbers():
         handlers.pods.upsert(created)
     explanation = handlers.explain("waiting")
     busy = next(row for row in explanation.nodes if row.node == "gpu-1")
-    assert busy.rails[0].message == "rail0 has 0 of 1 free, 1 needed, held by train/holder"
+    assert busy.reasons[0].message == "rail0 has 0 of 1 free, 1 needed, held by train/holder"
     assert busy.rejection is None
     assert {row.node: row.fits for row in explanation.nodes} == {"gpu-0": True, "gpu-1": False}
     assert handlers.explain("other") == "no opted-in pod train/other is known here"
@@ -187,7 +187,7 @@ def test_a_node_without_a_rail_fits_only_if_a_device_class_may_offer_it(resource
     offered = [msgspec.convert(tree, objects.DeviceClass)]
     handlers.state.cluster.change_devices(lambda changed: changed.class_sink.replace(offered))
     (row,) = handlers.explain("waiting").nodes
-    assert row.rails[0].message == "rail0 has 0 of 0 free, 1 needed"
+    assert row.reasons[0].message == "rail0 has 0 of 0 free, 1 needed"
     assert row.fits is fits
 
 
@@ -199,7 +199,7 @@ def test_a_node_may_fit_a_pod_with_another_resource_that_only_a_device_class_off
         lambda changed: changed.class_sink.replace([msgspec.convert(tree, objects.DeviceClass)])
     )
     (row,) = handlers.explain("waiting").nodes
-    assert (row.fits, row.reason) == (True, None)
+    assert row.fits
 
 
 def test_nodes_that_the_pod_may_not_use_hide_none_of_those_that_it_waits_for():
@@ -208,7 +208,7 @@ def test_nodes_that_the_pod_may_not_use_hide_none_of_those_that_it_waits_for():
     handlers.pods.upsert(build_pod("holder", on="gpu-0"))
     handlers.pods.upsert(change_pod(build_pod("waiting"), spec={"node_selector": {"pool": "x"}}))
     row = handlers.explain("waiting").nodes[0]
-    assert (row.node, row.rails[0].message) == ("gpu-0", "rail0 has 0 of 1 free, 1 needed, held by train/holder")
+    assert (row.node, row.reasons[0].message) == ("gpu-0", "rail0 has 0 of 1 free, 1 needed, held by train/holder")
 
 
 INELIGIBLE = "cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity"
@@ -230,7 +230,7 @@ def test_a_node_that_takes_no_pod_does_not_fit_although_its_devices_are_free(poo
     waiting = build_pod_with("waiting", {GPU: "8", "cpu": str(cpu)})
     handlers.pods.upsert(change_pod(waiting, spec={"node_selector": {"pool": "training"}}))
     (row,) = handlers.explain("waiting").nodes
-    assert (row.reason.text if row.reason else "", row.fits) == (reason, not reason)
+    assert ([cause.text for cause in row.reasons], row.fits) == ([reason] if reason else [], not reason)
 
 
 def test_a_fabric_that_the_policy_lacks_is_the_reason_why_a_pod_is_not_explained():
@@ -301,7 +301,7 @@ def test_a_rail_without_a_resource_is_counted_by_that_of_its_network():
 
     def count_busy() -> int:
         rows = {row.node: row for row in handlers.explain("waiting").nodes}
-        return len(rows["gpu-1"].rails)
+        return len(rows["gpu-1"].reasons)
 
     assert count_busy() == 0, "nothing says what to count"
     feed = handlers.state.networks

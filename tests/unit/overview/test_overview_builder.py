@@ -346,7 +346,7 @@ def test_the_explanation_of_a_node_says_why_a_gang_does_not_use_it():
     cluster = Cluster(placing.build_leaves(a=2, b=2), [*gang("", ""), *gang("a-00", name="o")])
     cluster.seen()
     explanation = cluster.builder.explain("train/g", "a-00")
-    assert "held by train/o-0" in explanation["rails"][0]["message"]
+    assert "held by train/o-0" in explanation["reasons"][0]["message"]
     free = cluster.builder.explain("train/g", "b-00")
     assert "locality" in free["terms"]
     assert cluster.builder.explain("train/g", "nowhere") is None

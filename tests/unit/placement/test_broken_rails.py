@@ -115,7 +115,7 @@ def test_a_gang_leaves_out_the_node_and_the_node_comes_last():
     decision = decide(cluster, size=3)
     assert decision.plan.bandwidth == 1.0
     broken = placing.explain(decision)["a-01"]
-    assert (broken.fault.code, broken.score) == ("RailBroken", 0)
+    assert (broken.reasons[0].code, broken.fits, broken.score) == ("RailBroken", False, 0)
     assert not decide(cluster, size=7).plan.is_complete
 
 

@@ -62,7 +62,8 @@ def choose(cluster, pod, **placement):
 def list_holders(cluster, asked, on="n1"):
     """Return the holders of the rail that a pod lacks on a node, from its explanation."""
     rows = {row.node: row for row in engine.PlacementEngine(cluster).explain_nodes(asked)}
-    return {cause.text.partition(", held by ")[2] for cause in rows[on].rails}
+    short = [cause.text for cause in rows[on].reasons if cause.text.startswith("rail") and " needed" in cause.text]
+    return {text.partition(", held by ")[2] for text in short}
 
 
 def hold(cluster, name, rails, on="n1", **kinds):

@@ -200,7 +200,7 @@ def test_reason_for_a_shortage_of_cpu_and_for_a_node_that_is_not_known_yet():
     decision, given = diagnose(state, request)
     assert "too little CPU or memory, or too many pods" in " ".join(texts(given.why))
     rows = {row.node: row for row in node_explainer.explain_nodes(decision, state, {})}
-    assert text(rows["later"].reason) == "the cache does not contain this node yet: it scores 0"
+    assert text(rows["later"].reasons[0]) == "the cache does not contain this node yet: it scores 0"
 
 
 def test_the_search_for_pods_that_use_missing_devices_is_bounded(monkeypatch):

@@ -165,7 +165,7 @@ GONE = dict.fromkeys(RESOURCES[1:], 1)
 )
 def test_better_nodes_have_the_higher_scores(worse_first):
     explanations = decide(worse_first)
-    assert not any(explanation.fault for explanation in explanations.values())
+    assert all(explanation.score for explanation in explanations.values())
     scores = [explanations[node.metadata.name].score for node in worse_first]
     assert scores == sorted(set(scores))
 
@@ -177,7 +177,7 @@ def test_a_pods_earlier_announcement_does_not_count_against_it():
 
 def test_an_unknown_node_scores_zero():
     explanation = explain(score_once(build_request(build_pod("p"), ["new"], build_policy()), build_cluster([])))["new"]
-    assert (explanation.node_class, explanation.fault, explanation.score) == (None, None, 0.0)
+    assert (explanation.node_class, explanation.score) == (None, 0.0)
 
 
 _GPU_POOL = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["gpu"]}]}

@@ -138,8 +138,8 @@ def explain_nodes(
 ) -> list[node_explanation.NodeExplanation]:
     """Return the explanations of up to MAX_ROWS candidate nodes and up to MAX_ROWS refused ones.
 
-    The node `first` comes first if it is among them, then nodes of the target leaf and of the planned leaves.
-    Candidates that are cordoned, tainted or not selected come last of these: they may be thousands.
+    `first` is chosen first, then nodes of the target leaf and of the planned leaves. Candidates that are cordoned,
+    tainted or not selected are chosen last: they may be thousands. The best node comes first.
     """
     view = decision.view
     offered, leaves = view.request.offered, view.index.nodes_by_leaf
@@ -156,43 +156,39 @@ def explain_nodes(
     uncounted = list_uncounted(view.request.requests, cluster)
 
     def explain(name: str) -> node_explanation.NodeExplanation:
-        node_class, score = view.get_class(name), round(scores[name], 1)
+        node_class, score, refusal = view.get_class(name), round(scores[name], 1), refusals.get(name)
         if node_class is None:
-            return node_explanation.NodeExplanation(node=name, score=score, reason=_UNKNOWN)
-        refusal, leaf = refusals.get(name), view.get_leaf(name)
-        broken = [rail.describe() for rail in node_class.facts.broken]
-        told = {*broken, *[_describe_broken(rail.rail) for rail in node_class.facts.broken]}
-        first_cause = refusal or next(iter(broken), None)
+            return node_explanation.NodeExplanation(node=name, score=score, fits=False, reasons=(_UNKNOWN,))
+        facts, leaf, lacking = node_class.facts, view.get_leaf(name), list_short_resources(node_class)
         # only kube-scheduler counts these devices, so whether they or CPU and memory are short is unknown
-        is_unknown = not uncounted <= node_class.usage.keys()
-        other = None if node_class.facts.fits_by_other_resources or is_unknown else _OTHER_RESOURCES
-        obstacle = other if node_class.facts.eligible else _INELIGIBLE
+        is_known = uncounted <= node_class.usage.keys()
+        obstacles = [] if facts.eligible else [_INELIGIBLE]
+        if facts.eligible and not facts.fits_by_other_resources and is_known:
+            obstacles.append(_OTHER_RESOURCES)
         holders = pod_usage.list_holders(name, cluster, except_uid=view.request.uid)
-        pools = {pool.need.resource for pool in node_class.pools}
-        lacking = list_short_resources(node_class)
+        pools = {pool.need.resource: pool for pool in node_class.pools}
+        shortages = [_describe_pool(pool, holders) for pool in pools.values() if not pool.is_sufficient]
+        shortages += [describe_shortage(node_class, resource) for resource in lacking if resource not in pools]
+        told = {_describe_broken(rail.rail) for rail in facts.broken}
+        slower = [
+            cause
+            for cause in list_degradations(node_class)
+            if cause.code != PlacementCode.DEVICE_SHORTAGE and cause not in told
+        ]
+        reasons = dict.fromkeys([*obstacles, *shortages, *(rail.describe() for rail in facts.broken), *slower])
         return node_explanation.NodeExplanation(
             node=name,
             score=score,
             leaf=topology.format_domain(leaf),
             rejection=refusal,
-            fault=None if refusal else first_cause,
-            reason=obstacle,
-            # the score only ranks: kube-scheduler counts the devices
-            fits=obstacle is None and uncounted.issuperset(lacking),
-            rails=tuple([_describe_pool(pool, holders) for pool in node_class.pools if not pool.is_sufficient]),
-            short=tuple([describe_shortage(node_class, resource) for resource in lacking if resource not in pools]),
-            degradations=tuple(
-                [
-                    cause
-                    for cause in list_degradations(node_class)
-                    if cause.code != PlacementCode.DEVICE_SHORTAGE and cause not in told
-                ]
-            ),
-            broken=tuple([cause for cause in broken if cause != first_cause]),
-            terms={} if first_cause else _explain_terms(node_class, leaf, decision),
+            # what is not requested is no limit, and what is not counted here is counted by kube-scheduler
+            fits=not (refusal or facts.broken or obstacles) and uncounted.issuperset(lacking),
+            reasons=[cause for cause in reasons if cause != refusal],
+            terms={} if refusal or facts.broken else _explain_terms(node_class, leaf, decision),
         )
 
-    return [explain(name) for name in chosen]
+    order = sorted(chosen, key=lambda name: (name in refusals, is_excluded.get(name, False), -scores[name], name))
+    return [explain(name) for name in order]
 
 
 def _describe_pool(pool: node_evaluation.Pool, holders: Sequence[pod_usage.Holder]) -> reason.Reason:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric.reasons import reason as reasons
+from railwright.fabric.reasons import reason
 
 
 class Term(msgspec.Struct, frozen=True):
@@ -20,17 +20,7 @@ class NodeExplanation(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
     node: str
     score: float  # 0..100
     leaf: str = ""
-    rejection: reasons.Reason | None = None  # why the pod may not go there
-    fault: reasons.Reason | None = None  # why the node comes last
-    reason: reasons.Reason | None = None  # why it has no room although the devices are free, or why it is not scored
-    fits: bool = True  # False: too few of the requested devices are free, or `reason` says why there is no room
-    rails: Sequence[reasons.Reason] = ()  # missing devices of rails, with the pods that use them
-    short: Sequence[reasons.Reason] = ()  # other missing devices
-    degradations: Sequence[reasons.Reason] = ()  # why it has less than full bandwidth
-    broken: Sequence[reasons.Reason] = ()  # further broken rails
-    terms: Mapping[str, Term] = {}  # of the score, by name
-
-    @property
-    def has_room(self) -> bool:
-        """True if the node is not refused, and has what the pod requests."""
-        return self.rejection is None and self.fault is None and self.fits
+    rejection: reason.Reason | None = None  # why the node is refused
+    fits: bool = True  # False: refused, unknown, with a broken rail, or without room for what the pod requests
+    reasons: Sequence[reason.Reason] = ()  # what it lacks, with the pods that use it, then why it is slower
+    terms: Mapping[str, Term] = {}  # of the score, by name; {} if a rail is broken
