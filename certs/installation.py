@@ -12,7 +12,7 @@ import msgspec
 
 from certs import inventory, pki, rotation
 from railwright.cluster import client as clients
-from railwright.cluster import errors, events, installed_names, watch_wire
+from railwright.cluster import events, installed_names, watch_wire
 
 CONFIGURATION = installed_names.INSTALLATION  # name of the mutating and of the validating webhook configuration
 KINDS: Mapping[str, str] = {
@@ -102,16 +102,16 @@ class ClusterState:
             for kind, found in configurations.items()
         }
         ca = present.pop(inventory.CA, _NO_SECRET)
-        # the input of a rotation
-        self.observed = rotation.Observed(
-            rotation.Keyring(ca.read_pair(), ca.read_pair("next.crt", "next.key"), pki.split_bundle(ca.get_bundle())),
-            {name: rotation.StoredCertificate(pairs[name], secret.get_bundle()) for name, secret in present.items()},
-            {
-                f"{kind}/{hook.name}": hook.client_config.ca_bundle
-                for kind, hooks in self._webhooks.items()
-                for _, hook in hooks
-            },
-        )
+        trusted = pki.split_bundle(ca.get_bundle())
+        self.keyring = rotation.Keyring(ca.read_pair(), ca.read_pair("next.crt", "next.key"), trusted)
+        self.certificates = {
+            name: rotation.StoredCertificate(pairs[name], secret.get_bundle()) for name, secret in present.items()
+        }
+        self.bundles = {
+            f"{kind}/{hook.name}": hook.client_config.ca_bundle
+            for kind, hooks in self._webhooks.items()
+            for _, hook in hooks
+        }
 
     def list_outdated(self, kind: str, pem: bytes) -> list[tuple[int, str]]:
         """Return index and name of each webhook of a configuration whose caBundle is not `pem`."""
@@ -120,7 +120,7 @@ class ClusterState:
     def list_overwritten(self) -> Iterator[tuple[events.Involved, tuple[str, ...], tuple[str, ...]]]:
         """Yield each configuration with a caBundle that is not the keyring's, those webhooks, and who wrote them."""
         for kind, configuration in self.configurations.items():
-            names = tuple(name for _, name in self.list_outdated(kind, self.observed.keyring.bundle))
+            names = tuple(name for _, name in self.list_outdated(kind, self.keyring.bundle))
             if configuration is not None and names:
                 metadata = configuration.metadata
                 involved = events.Involved(kind, _GROUP_VERSION, "", metadata.name, metadata.uid)
@@ -153,21 +153,15 @@ async def read_state(client: clients.Client, namespace: str, names: Sequence[str
 async def _write_step(client: clients.Client, state: ClusterState, step: rotation.Step) -> None:
     """Write the objects of a step, one by one. Raises ApiError 409 or 422 if an object has changed since it was read.
 
-    If a caBundle cannot be written, everything else is written before the error is raised.
+    A caBundle that cannot be written keeps no Secret from being written.
     """
-    refusals: list[errors.ApiError] = []
     if step.keyring is not None:
         await _write_secret(client, state, inventory.CA, _format_keyring(step.keyring))
-    for kind in KINDS if step.bundle is not None else ():
-        try:
-            await _fill_bundles(client, state, kind, step.bundle or b"")
-        except errors.ApiError as error:
-            refusals.append(error)
     for name, stored in step.certificates.items():
         if stored.pair is not None:
             await _write_secret(client, state, name, {**_format_pair(stored.pair), "ca.crt": stored.trusted})
-    for refusal in refusals:
-        raise refusal
+    for kind in KINDS if step.bundle is not None else ():
+        await _fill_bundles(client, state, kind, step.bundle or b"")
 
 
 async def _fill_bundles(client: clients.Client, state: ClusterState, kind: str, pem: bytes) -> None:
@@ -252,8 +246,8 @@ class Rotator:
         """
         specs = inventory.list_specs(self._namespace, more=self._hosts, has_extender=await self._has_extender())
         self.state = await read_state(self._client, self._namespace, [inventory.CA, *(spec.name for spec in specs)])
-        situation = rotation.Situation(self.state.observed, specs, self._now(), self._overlap, renew_ca)
-        result = rotation.plan(situation)
+        stored = self.state.keyring, self.state.certificates, self.state.bundles
+        result = rotation.plan(rotation.Situation(*stored, specs, self._now(), self._overlap, renew_ca))
         if isinstance(result, rotation.Step):
             await _write_step(self._client, self.state, result)
         return result

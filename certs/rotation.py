@@ -51,20 +51,6 @@ class StoredCertificate:
 
 
 @dataclasses.dataclass(frozen=True)
-class Observed:
-    """The stored certificates of an installation. `bundles` are its webhooks' caBundles, by the names for messages."""
-
-    keyring: Keyring
-    certificates: Mapping[str, StoredCertificate]
-    bundles: Mapping[str, bytes]
-
-    def list_outdated(self) -> list[str]:
-        """Return the names of the Secrets and webhook configurations whose bundle differs from the keyring's."""
-        stored = {name: item.trusted for name, item in self.certificates.items() if item.pair is not None}
-        return [name for name, pem in {**self.bundles, **stored}.items() if pem != self.keyring.bundle]
-
-
-@dataclasses.dataclass(frozen=True)
 class Step:
     """A change to make now, and its reason. `names` are the certificates to RENEW.
 
@@ -76,8 +62,8 @@ class Step:
     reason: str
     names: tuple[str, ...] = ()
     keyring: Keyring | None = dataclasses.field(default=None, compare=False)
-    bundle: bytes | None = dataclasses.field(default=None, compare=False)  # for each caBundle
     certificates: Mapping[str, StoredCertificate] = dataclasses.field(default_factory=dict, compare=False)
+    bundle: bytes | None = dataclasses.field(default=None, compare=False)  # for each caBundle
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,9 +77,14 @@ class Wait:
 
 @dataclasses.dataclass(frozen=True)
 class Situation:
-    """The input from which a step is planned. `renew_ca` starts a new CA before it is due."""
+    """The input from which a step is planned: the stored certificates of an installation, and the time.
 
-    observed: Observed
+    `bundles` are its webhooks' caBundles, by the names for messages. `renew_ca` starts a new CA before it is due.
+    """
+
+    keyring: Keyring
+    certificates: Mapping[str, StoredCertificate]
+    bundles: Mapping[str, bytes]
     specs: Sequence[inventory.CertificateSpec]
     now: dt.datetime
     overlap: dt.timedelta = schedules.OVERLAP
@@ -102,12 +93,12 @@ class Situation:
     @property
     def signer(self) -> pki.Pair | None:
         """The active CA, None if it cannot sign now."""
-        return self._find_usable(self.observed.keyring.active_ca)
+        return self._find_usable(self.keyring.active_ca)
 
     @property
     def next_ca(self) -> pki.Pair | None:
         """The next CA, None if it could not sign now."""
-        return self._find_usable(self.observed.keyring.next_ca)
+        return self._find_usable(self.keyring.next_ca)
 
     @property
     def propagation(self) -> dt.timedelta:
@@ -118,11 +109,20 @@ class Situation:
         """Return the CA if it can sign and is in the trusted bundle."""
         if pair is None or not inventory.is_usable_ca(pair, now=self.now):
             return None
-        return pair if pki.split_bundle(pair.certificate_pem)[0] in self.observed.keyring.trusted else None
+        return pair if pki.split_bundle(pair.certificate_pem)[0] in self.keyring.trusted else None
+
+    def get_pair(self, spec: inventory.CertificateSpec) -> pki.Pair | None:
+        """Return the stored certificate for a specification, if there is one."""
+        return self.certificates.get(spec.name, StoredCertificate()).pair
+
+    def list_outdated(self) -> list[str]:
+        """Return the names of the Secrets and webhook configurations whose bundle differs from the keyring's."""
+        stored = {name: item.trusted for name, item in self.certificates.items() if item.pair is not None}
+        return [name for name, pem in {**self.bundles, **stored}.items() if pem != self.keyring.bundle]
 
     def list_live(self) -> list[StoredCertificate]:
         """Return the certificates that a server or client may present now."""
-        stored = [self.observed.certificates.get(spec.name, StoredCertificate()) for spec in self.specs]
+        stored = [self.certificates.get(spec.name, StoredCertificate()) for spec in self.specs]
         return [item for item in stored if item.pair is not None and pki.is_presentable(item.pair, self.now)]
 
 
@@ -142,7 +142,7 @@ def plan(situation: Situation) -> Step | Wait:
 
 def _plan_trust(situation: Situation) -> Step | None:
     """Trust the CA of each certificate in use: the keyring may have been deleted, or restored from a backup."""
-    keyring = situation.observed.keyring
+    keyring = situation.keyring
     issuers = [
         pki.find_issuer(stored.pair.certificate_pem, pki.split_bundle(stored.trusted))
         for stored in situation.list_live()
@@ -156,7 +156,7 @@ def _plan_trust(situation: Situation) -> Step | None:
 
 
 def _plan_next_ca(situation: Situation) -> Step | Wait | None:
-    keyring, now, ca = situation.observed.keyring, situation.now, situation.signer
+    keyring, now, ca = situation.keyring, situation.now, situation.signer
     if situation.next_ca is not None:
         return None
     reason = "no CA can sign"
@@ -177,14 +177,14 @@ def _plan_renewal(situation: Situation) -> Step | Wait | None:
     If the issuer stays the same, no client needs a new bundle, so renewal precedes the bundles, whose writing may fail
     for weeks. A certificate of another CA that is still presented stays until every bundle is written.
     """
-    ca, observed, now = situation.signer, situation.observed, situation.now
+    ca, now = situation.signer, situation.now
     if ca is None:
         return None
-    is_published = not observed.list_outdated()
+    is_published = not situation.list_outdated()
     due: dict[str, StoredCertificate] = {}
     waits: list[Wait] = []
     for spec in situation.specs:
-        pair = observed.certificates.get(spec.name, StoredCertificate()).pair
+        pair = situation.get_pair(spec)
         certificate = None if pair is None else pki.load_certificate(pair)
         if pair is not None and certificate and inventory.satisfies(pair, spec, ca=ca, now=now):
             waits.append(Wait(inventory.get_renewal_time(certificate), "the next certificate is due for renewal"))
@@ -194,7 +194,7 @@ def _plan_renewal(situation: Situation) -> Step | Wait | None:
             or not pki.is_presentable(pair, now)
             or pki.find_issuer(pair.certificate_pem, [ca.certificate_pem])
         ):
-            due[spec.name] = StoredCertificate(spec.issue(ca, now=now), observed.keyring.bundle)
+            due[spec.name] = StoredCertificate(spec.issue(ca, now=now), situation.keyring.bundle)
     if due:
         reason = "missing, about to expire, or issued by another CA"
         return Step(Action.RENEW, reason, tuple(due), certificates=due)
@@ -202,8 +202,7 @@ def _plan_renewal(situation: Situation) -> Step | Wait | None:
 
 
 def _plan_bundle(situation: Situation) -> Step | None:
-    observed = situation.observed
-    outdated, pem, stored = observed.list_outdated(), observed.keyring.bundle, observed.certificates
+    outdated, pem, stored = situation.list_outdated(), situation.keyring.bundle, situation.certificates
     if not outdated:
         return None
     certificates = {name: dataclasses.replace(stored[name], trusted=pem) for name in outdated if name in stored}
@@ -224,7 +223,7 @@ def _plan_switch(situation: Situation) -> Step | Wait | None:
         until = issued + delay
         if situation.now < until:
             return _build_wait(situation, until, "clients need time to read the next CA")
-    keyring = dataclasses.replace(situation.observed.keyring, active_ca=ca, next_ca=None)
+    keyring = dataclasses.replace(situation.keyring, active_ca=ca, next_ca=None)
     return Step(Action.ACTIVATE, "every client trusts the next CA", keyring=keyring)
 
 
@@ -233,12 +232,12 @@ def _plan_removal(situation: Situation) -> Step | Wait | None:
 
     If it became active later, wait until no certificate of another CA is in use. Clients use a copy for `overlap`.
     """
-    keyring, ca, overlap = situation.observed.keyring, situation.signer, situation.overlap
+    keyring, ca, overlap = situation.keyring, situation.signer, situation.overlap
     if situation.next_ca is not None or ca is None or len(keyring.trusted) < 2:
         return None
     untils = [pki.get_issue_time(ca) + 2 * overlap]
     for spec in situation.specs:
-        pair = situation.observed.certificates.get(spec.name, StoredCertificate()).pair
+        pair = situation.get_pair(spec)
         delay = overlap if spec.usage is pki.Usage.CLIENT else situation.propagation
         untils += [pki.get_issue_time(pair) + delay] if pair is not None else []
     until = max(untils)

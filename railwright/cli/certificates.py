@@ -217,7 +217,7 @@ class Watcher:
             with contextlib.suppress(ValueError):  # of an unreadable one, which the next step replaces
                 expiry = x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_after_utc
                 self._left.labels(name).set((expiry - dt.datetime.now(dt.UTC)).total_seconds())
-        self._cas.set(len(state.observed.keyring.trusted))
+        self._cas.set(len(state.keyring.trusted))
 
     def _record_failure(self, error: errors.ClusterError) -> None:
         if error.status in installation.CONFLICTS:

@@ -100,17 +100,17 @@ def look(trees, *hooks):
 )
 def test_a_keyring_is_read_as_it_was_written(keyring):
     stored = secret(installation._format_keyring(keyring))
-    assert look({"ca": stored}).observed.keyring == keyring
+    assert look({"ca": stored}).keyring == keyring
 
 
 def test_the_webhooks_with_another_ca_bundle_are_outdated():
     looked = look({}, hook("pods", OLD.certificate_pem), hook("workloads"))
-    assert [name.rpartition("/")[2] for name in looked.observed.bundles] == ["pods", "workloads"]
+    assert [name.rpartition("/")[2] for name in looked.bundles] == ["pods", "workloads"]
     assert looked.list_outdated("MutatingWebhookConfiguration", OLD.certificate_pem) == [(1, "workloads")]
     assert looked.list_outdated("ValidatingWebhookConfiguration", OLD.certificate_pem) == []
 
 
 def test_the_ca_bundle_of_an_installation_in_another_namespace_stays():
     looked = look({}, hook("pods", OLD.certificate_pem, namespace="theirs"))
-    assert not looked.observed.bundles
+    assert not looked.bundles
     assert looked.list_outdated("MutatingWebhookConfiguration", NEW.certificate_pem) == []

@@ -151,19 +151,16 @@ async def test_certificates_are_renewed_while_one_ca_bundle_cannot_be_written(re
     assert await site.get_days_left() > 25
 
 
-async def test_other_objects_are_written_although_one_ca_bundle_is_refused():
+async def test_secrets_are_written_although_a_ca_bundle_is_refused():
     site = Site()
     await site.settle()
-    good = site.cluster.objects[VALIDATING]["webhooks"][0]["clientConfig"]["caBundle"]
+    good = site.cluster.objects[MUTATING]["webhooks"][0]["clientConfig"]["caBundle"]
     secrets = [path for path in site.cluster.objects if path.endswith("-tls")]
-    for path in (MUTATING, VALIDATING):
-        site.cluster.overwrite(path)
+    site.cluster.overwrite(MUTATING)
     for path in secrets:
         site.cluster.objects[path]["data"]["ca.crt"] = OTHER
     site.cluster.refused = {MUTATING}
     assert set(await site.settle(5)) == {"403"}
-    assert site.cluster.objects[VALIDATING]["webhooks"][0]["clientConfig"]["caBundle"] == good
-    assert len(secrets) == 2
     assert {site.cluster.objects[path]["data"]["ca.crt"] for path in secrets} == {good}
 
 

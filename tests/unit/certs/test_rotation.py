@@ -57,9 +57,10 @@ class World:
     def keyring(self) -> rotation.Keyring:
         return self.current("keyring")
 
-    def seen(self) -> rotation.Observed:
+    def see(self, *, renew=False) -> rotation.Situation:
         leaves = {leaf.name: self.current(leaf.name) for leaf in self.specs}
-        return rotation.Observed(self.keyring, leaves, {name: self.current(name) for name in HOOKS})
+        bundles = {name: self.current(name) for name in HOOKS}
+        return rotation.Situation(self.keyring, leaves, bundles, self.specs, self.now, self.overlap, renew)
 
     def versions(self):
         return {name: len(values) for name, values in self.past.items()}
@@ -71,7 +72,7 @@ class World:
 
     def mark_forgotten(self) -> None:
         """Mark the server certificates whose CA is in no object any more; rotators do not know of them."""
-        seen = self.seen()
+        seen = self.see()
         known = {*seen.keyring.trusted}
         known.update(part for stored in seen.certificates.values() for part in pki.split_bundle(stored.trusted))
         for leaf in self.specs:
@@ -82,9 +83,9 @@ class World:
     def write(self, writes: rotation.Step, versions, crash_after=99) -> bool:
         """Write in order, but nothing over a newer version, as the API server would. Return True if all was written."""
         changes = {} if writes.keyring is None else {"keyring": writes.keyring}
+        changes |= writes.certificates
         if writes.bundle is not None:
             changes |= {name: writes.bundle for name in HOOKS if self.current(name) != writes.bundle}
-        changes |= writes.certificates
         for done, (name, content) in enumerate(changes.items()):
             if done >= crash_after or len(self.past[name]) != versions[name]:
                 return False
@@ -93,7 +94,7 @@ class World:
         return True
 
     def look(self, crash_after=99, *, renew=False) -> rotation.Step | rotation.Wait:
-        outcome = rotation.plan(rotation.Situation(self.seen(), self.specs, self.now, self.overlap, renew))
+        outcome = rotation.plan(self.see(renew=renew))
         if isinstance(outcome, rotation.Step):
             self.done.append(outcome.action)
             self.write(outcome, self.versions(), crash_after)
@@ -200,7 +201,7 @@ class Rotating(RuleBasedStateMachine):
     @rule()
     def another_writer_looks(self):
         world = self.world
-        outcome = rotation.plan(rotation.Situation(world.seen(), world.specs, world.now, world.overlap))
+        outcome = rotation.plan(world.see())
         if isinstance(outcome, rotation.Step):
             self.stale = outcome, world.versions()
 
