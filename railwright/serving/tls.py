@@ -1,8 +1,7 @@
 """Loads and checks the serving certificate, and reloads it when its files change.
 
 Each load makes a new context, which the next connections use: loading into one in use would break it if the pair does
-not match, and could never remove a CA of clients. Private keys exist only inside OpenSSL, which wipes a key when its
-context is freed.
+not match, and could never remove a CA of clients.
 """
 
 import asyncio

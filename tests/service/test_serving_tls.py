@@ -2,20 +2,15 @@
 
 import asyncio
 import datetime as dt
-import pathlib
 import ssl
-import sys
 
 import bare_certificates
 import pytest
 import shell
 from aiohttp import web
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 
 from railwright.serving import metrics, ports, tls
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def options(certificate, key):
@@ -210,56 +205,3 @@ async def test_volcano_is_answered_on_its_own_port_without_a_certificate_and_dra
         assert (answer.status, answer.headers["connection"]) == (200, "close")
         for caller in callers.values():
             await caller.close()
-
-
-def private_bytes(key_pem: bytes) -> list[bytes]:
-    """Forms of a private key that is in use: its number in OpenSSL's memory, and a line of its PEM.
-
-    Its bytes as the PEM encodes them may stay: OpenSSL's decoder frees them without wiping, which nobody can change.
-    """
-    number = serialization.load_pem_private_key(key_pem, None).private_numbers().private_value
-    return [number.to_bytes(32, "little"), key_pem.splitlines()[1]]
-
-
-def occurs(pid: int, sought: bytes) -> bool:
-    """Return True if a process has these bytes in its writable memory."""
-    maps = pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines()
-    with pathlib.Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
-        for begin, end in [line.split()[0].split("-") for line in maps if " rw" in line and "[v" not in line]:
-            memory.seek(int(begin, 16))
-            if sought in memory.read(int(end, 16) - int(begin, 16)):
-                return True
-    return False
-
-
-LOADING = """
-import pathlib, sys
-from railwright.serving import tls
-certificate = tls.Certificate(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))
-while True:
-    print("loaded", flush=True)
-    sys.stdin.readline()
-    assert certificate.reload()
-"""
-
-
-@pytest.mark.skipif(not pathlib.Path("/proc/self/mem").exists(), reason="reads a process's memory by Linux's /proc")
-async def test_the_private_key_of_a_certificate_that_was_replaced_is_no_longer_in_memory(tmp_path):
-    authority = shell.Authority(tmp_path)
-    old, new = authority.leaf("a"), authority.leaf("b")
-    files = shell.write_pair(tmp_path, old)
-    pipe = asyncio.subprocess.PIPE
-    loading = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", LOADING, *map(str, files)), cwd=ROOT, stdin=pipe, stdout=pipe
-    )
-    try:
-        assert await loading.stdout.readline() == b"loaded\n"
-        assert occurs(loading.pid, private_bytes(old.key_pem)[0]), "what is sought is never found"
-        shell.write_pair(tmp_path, new)
-        loading.stdin.write(b"again\n")
-        assert await loading.stdout.readline() == b"loaded\n"
-        assert occurs(loading.pid, private_bytes(new.key_pem)[0])
-        assert [form for form in private_bytes(old.key_pem) if occurs(loading.pid, form)] == []
-    finally:
-        loading.kill()
-        await loading.wait()

@@ -6,7 +6,6 @@ import ssl
 
 import pytest
 from cryptography import x509
-from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certs import pki
 
@@ -49,29 +48,9 @@ def test_a_serving_certificate_may_not_sign(authority):
     assert (usage.critical, usage.value.key_cert_sign, usage.value.digital_signature) == (True, False, True)
 
 
-def test_a_certificate_names_its_issuer_by_name_key_and_signature(authority):
-    pair = leaf(authority)
-    read(pair).verify_directly_issued_by(read(authority))
-    key = extension(authority, x509.SubjectKeyIdentifier).value.digest
-    assert extension(pair, x509.AuthorityKeyIdentifier).value.key_identifier == key
-    assert extension(pair, x509.SubjectKeyIdentifier).value.digest != key
-
-
 def test_a_certificate_never_outlives_its_ca():
     short = pki.issue_ca("short", now=NOW, lifetime=2 * DAY)
     assert read(leaf(short, lifetime=365 * DAY)).not_valid_after_utc == NOW + 2 * DAY
-
-
-@pytest.mark.parametrize(
-    ("usages", "oids"),
-    [
-        ({"server"}, {ExtendedKeyUsageOID.SERVER_AUTH}),
-        ({"client"}, {ExtendedKeyUsageOID.CLIENT_AUTH}),
-        ({"server", "client"}, {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH}),
-    ],
-)
-def test_the_extended_key_usage_is_the_requested_one(authority, usages, oids):
-    assert set(extension(leaf(authority, usages=usages), x509.ExtendedKeyUsage).value) == oids
 
 
 def test_hosts_become_dns_names_and_addresses(authority):
