@@ -81,17 +81,10 @@ class ClusterState:
     """The Secrets and webhook configurations of an installation, as read at one moment."""
 
     def __init__(
-        self,
-        namespace: str,
-        secrets: Mapping[str, Secret | None],
-        configurations: Mapping[str, Configuration | None],
+        self, namespace: str, secrets: Mapping[str, Secret], configurations: Mapping[str, Configuration | None]
     ) -> None:
-        """Take `secrets` by their names in the inventory and `configurations` by kind; None for a missing object."""
+        """Take `secrets` by their names in the inventory and `configurations` by kind; None for a missing one."""
         self.namespace, self.secrets, self.configurations = namespace, secrets, configurations
-        present = {name: secret or _NO_SECRET for name, secret in secrets.items()}
-        pairs = {name: secret.read_pair() for name, secret in present.items()}
-        # certificates and keys by name, without Secrets that are missing or empty
-        self.pairs = {name: pair for name, pair in pairs.items() if pair is not None}
         # with their indexes; not those of an installation in another namespace, which has another CA
         self._webhooks = {
             kind: [
@@ -101,11 +94,13 @@ class ClusterState:
             ]
             for kind, found in configurations.items()
         }
-        ca = present.pop(inventory.CA, _NO_SECRET)
+        ca = secrets.get(inventory.CA, _NO_SECRET)
         trusted = pki.split_bundle(ca.get_bundle())
         self.keyring = rotation.Keyring(ca.read_pair(), ca.read_pair("next.crt", "next.key"), trusted)
         self.certificates = {
-            name: rotation.StoredCertificate(pairs[name], secret.get_bundle()) for name, secret in present.items()
+            name: rotation.StoredCertificate(secret.read_pair(), secret.get_bundle())
+            for name, secret in secrets.items()
+            if name != inventory.CA
         }
         self.bundles = {
             f"{kind}/{hook.name}": hook.client_config.ca_bundle
@@ -142,7 +137,8 @@ def _list_writers(metadata: _Metadata, hooks: Collection[str]) -> tuple[str, ...
 async def read_state(client: clients.Client, namespace: str, names: Sequence[str]) -> ClusterState:
     """Read the Secrets `names` of the inventory, and the webhook configurations of both KINDS. Raises ClusterError."""
     secrets = {
-        name: await watch_wire.find_object(client, _build_secret_path(namespace, name), Secret) for name in names
+        name: await watch_wire.find_object(client, _build_secret_path(namespace, name), Secret) or _NO_SECRET
+        for name in names
     }
     configurations = {
         kind: await watch_wire.find_object(client, _build_configuration_path(kind), Configuration) for kind in KINDS
@@ -182,10 +178,10 @@ async def _write_secret(
 ) -> None:
     """Create or change one Secret. None as a value deletes the key."""
     old, path = state.secrets[name], _build_secret_path(state.namespace, name)
-    present = (old or _NO_SECRET).data or {}
+    present = old.data or {}
     if all(present.get(key) == value for key, value in data.items()):
         return
-    if old is None:
+    if old is _NO_SECRET:
         old = await _create_empty_secret(client, path, inventory.SECRETS[name])
     metadata = {"resourceVersion": old.metadata.resource_version}
     await client.patch(path, {"metadata": metadata, "data": data}, _MERGE)  # bytes become base64

@@ -7,6 +7,7 @@ one, because each write has the resourceVersion that was read.
 
 import argparse
 import asyncio
+import collections
 import contextlib
 import datetime as dt
 import functools
@@ -112,27 +113,13 @@ _LOG = logging.getLogger("railwright.certs")
 _MAX_PAUSE = 30.0  # seconds between two checks, whatever fails
 _MAX_DOUBLINGS = 16  # more exceeds _MAX_PAUSE anyway, and overflows after hours of failures
 _MAX_SILENCE = 60.0  # seconds without a successful check after which the rotator is not ready
-_REPEAT_SECONDS = 600.0  # a step that is made again within this time repeats
+_REPEAT_SECONDS = 600.0  # without a step, after which none counts as a repetition
 _MIN_REPEATS = 2  # after which another writer overwrites a caBundle again and again; one may apply a manifest
 
 
 def compute_pause(every: float, failures: int) -> float:
     """Return the seconds until the next check, after this number of failures in a row."""
     return min(every * 2.0 ** min(failures, _MAX_DOUBLINGS), _MAX_PAUSE)
-
-
-class Repeats:
-    """Counts how often a step is repeated, because of another writer or because it has no effect."""
-
-    def __init__(self) -> None:
-        self._counts: dict[rotation.Step, tuple[int, float]] = {}  # times made again, time of the last
-
-    def count(self, step: rotation.Step, now: float) -> int:
-        """Return how often this step was repeated, with at most ten minutes between repeats."""
-        recent = {made: item for made, item in self._counts.items() if now - item[1] < _REPEAT_SECONDS}
-        repeats = recent[step][0] + 1 if step in recent else 0
-        self._counts = {**recent, step: (repeats, now)}
-        return repeats
 
 
 class Watcher:
@@ -151,7 +138,8 @@ class Watcher:
         self._cas = prometheus_client.Gauge("railwright_certs_trusted_cas", text, registry=self._metrics)
         prometheus_client.ProcessCollector(registry=self._metrics)
         self._events = events.Events(client, installed_names.CERTS, now=lambda: dt.datetime.now(dt.UTC))
-        self._repeats = Repeats()
+        self._made = collections.Counter[rotation.Step]()
+        self._last_step = 0.0
         self._last_success, self._last_error = time.monotonic(), ""
         self._checks = probes.Probes()
         self._checks.add("rotation", self._find_rotation_problem)
@@ -181,13 +169,24 @@ class Watcher:
                 failures = 0
                 self._record_success(result)
                 if isinstance(result, rotation.Step):
-                    repeats = self._repeats.count(result, time.monotonic())
+                    repeats = self.count_repeats(result, time.monotonic())
                     if repeats >= _MIN_REPEATS and result.action is rotation.Action.PUBLISH:
                         self._report_overwritten()
                     if repeats:
                         await asyncio.sleep(compute_pause(every, repeats))
                     continue
             await asyncio.sleep(compute_pause(every, failures))
+
+    def count_repeats(self, step: rotation.Step, now: float) -> int:
+        """Count a step. Return how often it was made before, with pauses of at most ten minutes between steps.
+
+        A step is repeated because of another writer, or because it has no effect.
+        """
+        if now - self._last_step > _REPEAT_SECONDS:
+            self._made.clear()
+        self._last_step = now
+        self._made[step] += 1
+        return self._made[step] - 1
 
     def _report_overwritten(self) -> None:
         """Write an Event about each configuration whose caBundle another writer has changed again and again."""
@@ -213,8 +212,9 @@ class Watcher:
 
     def _set_gauges(self, state: installation.ClusterState) -> None:
         self._left.clear()  # of an extender that has been removed
-        for name, pair in state.pairs.items():
-            with contextlib.suppress(ValueError):  # of an unreadable one, which the next step replaces
+        for name, secret in state.secrets.items():
+            pair = secret.read_pair() or pki.Pair(b"", b"")
+            with contextlib.suppress(ValueError):  # none, or an unreadable one, which the next step replaces
                 expiry = x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_after_utc
                 self._left.labels(name).set((expiry - dt.datetime.now(dt.UTC)).total_seconds())
         self._cas.set(len(state.keyring.trusted))

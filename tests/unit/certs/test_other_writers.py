@@ -132,9 +132,8 @@ class Site:
 
     async def get_days_left(self) -> int:
         state = await installation.read_state(self.cluster, NAMESPACE, [spec.name for spec in SPECS])
-        ends = [
-            x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_after_utc for pair in state.pairs.values()
-        ]
+        pairs = [stored.pair for stored in state.certificates.values()]
+        ends = [x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_after_utc for pair in pairs]
         return (min(ends) - dt.datetime.now(dt.UTC) - self.passed).days
 
 
@@ -195,11 +194,11 @@ async def test_a_ca_bundle_that_is_overwritten_at_once_is_written_with_pauses_an
     assert event["message"].startswith("cainjector overwrites the caBundle of pods.railwright.io whenever")
 
 
-def test_a_step_that_is_made_again_after_a_while_does_not_repeat():
-    repeats = certificates.Repeats()
+async def test_a_step_that_is_made_again_after_a_while_does_not_repeat():
+    watcher = certificates.Watcher(argparse.Namespace(), Cluster(), Site().rotator)
     publish, renew = (rotation.Step(action, "because") for action in (rotation.Action.PUBLISH, rotation.Action.RENEW))
     made = [(publish, 0), (renew, 1), (publish, 5), (publish, 10), (publish, 700), (renew, 701)]
-    assert [repeats.count(step, now) for step, now in made] == [0, 0, 1, 2, 0, 0]
+    assert [watcher.count_repeats(step, now) for step, now in made] == [0, 0, 1, 2, 0, 0]
 
 
 async def test_a_failure_of_the_rotator_itself_is_logged_and_ends_the_process_with_1(monkeypatch, caplog):
