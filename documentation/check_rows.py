@@ -19,13 +19,8 @@ def format_rows() -> str:
     """Return a section of Markdown for each row of `check`."""
     return "\n\n".join(
         f"### {row.anchor}\n\n{f'**{row.name}.** {row.text}'.rstrip()}\n\nFix: {rows.fill_placeholders(row.fix)}"
-        for row in list_rows()
+        for row in command.ROWS.values()
     )
-
-
-def list_rows() -> list[rows.Row]:
-    """Return all rows in the order in which `check` prints them."""
-    return [row for listed in command.GROUPS.values() for row in listed]
 
 
 def format_entries() -> str:

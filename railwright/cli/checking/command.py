@@ -33,15 +33,15 @@ from railwright.fabric import text, version
 
 _MODULES = (installation, certificates, admission, nodes, claims, scheduling, pods)
 GROUPS = {module.GROUP: [item for item in vars(module).values() if isinstance(item, Row)] for module in _MODULES}
+ROWS = {item.anchor: item for listed in GROUPS.values() for item in listed}
 _INTERVAL = 2.0  # seconds between two runs
 _INDENT = "    "
-_MARKS: dict[State, tuple[str, str]] = {
-    State.OK: ("√", "green"),
-    State.WARN: ("‼", "yellow"),
-    State.FAIL: ("×", "bold red"),  # noqa: RUF001 - the mark of linkerd check
-    State.SKIP: ("-", "dim"),
+_MARKS = {  # of each state, with its style and its word in the summary; the worst state first
+    State.FAIL: ("×", "bold red", "failed"),  # noqa: RUF001 - the mark of linkerd check
+    State.WARN: ("‼", "yellow", "warned"),
+    State.OK: ("√", "green", "passed"),
+    State.SKIP: ("-", "dim", "skipped"),
 }
-_WORDS = {State.FAIL: "failed", State.WARN: "warned", State.OK: "passed", State.SKIP: "skipped"}
 
 
 # --- the report ---------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def format_report(results: Sequence[Result], *, verbose: bool = False) -> Iterat
 
 
 def _format_result(result: Result) -> Iterator[Line]:
-    mark, style = _MARKS[result.state]
+    mark, style, _ = _MARKS[result.state]
     name = f"{result.name} ({result.subject})" if result.subject else result.name
     if result.state in PROBLEMS:
         yield ((mark, style), (f" {name}", ""))
@@ -83,16 +83,12 @@ def _format_result(result: Result) -> Iterator[Line]:
 
 
 def _format_summary(results: Sequence[Result], *, verbose: bool) -> Line:
-    """Return the last line: the number of results by state, and the names of rows with problems."""
-    anchors = {state: [result.check for result in results if result.state is state] for state in _WORDS}
-    totals = [
-        f"{len(anchors[state])} {word}" + (f" ({text.join_first(anchors[state], 5)})" if state in PROBLEMS else "")
-        for state, word in _WORDS.items()
-        if anchors[state]
-    ]
-    style = "red" if anchors[State.FAIL] else "yellow" if anchors[State.WARN] else "green"
+    """Return the last line: the number of results by state."""
+    counts = collections.Counter(result.state for result in results)
+    totals = ", ".join(f"{counts[state]} {word}" for state, (_, _, word) in _MARKS.items() if counts[state])
+    worst = next((style for state, (_, style, _) in _MARKS.items() if counts[state]), "")
     checks = text.format_count(len(results), "check")
-    return ((f"{checks}: {', '.join(totals)}", f"bold {style}"), ("" if verbose else " (-v lists all)", "dim"))
+    return ((f"{checks}: {totals}", f"bold {worst}"), ("" if verbose else " (-v lists all)", "dim"))
 
 
 # --- the explanation of a row -----------------------------------------------------------------------------
@@ -100,17 +96,16 @@ def _format_summary(results: Sequence[Result], *, verbose: bool) -> Line:
 
 def explain(anchor: str) -> int:
     """Print the explanation of a row, or all names for "". Return 0. Raise UnreadableError for an unknown row."""
-    found = {item.anchor: item for listed in GROUPS.values() for item in listed}
     if not anchor:
-        width = max(map(len, found))
-        for item in found.values():
+        width = max(map(len, ROWS))
+        for item in ROWS.values():
             output.print_styled((item.anchor.ljust(width), "bold"), (f"  {item.name}", ""))
         return output.OK
-    if anchor not in found:
-        similar = difflib.get_close_matches(anchor, found, n=1)
+    if anchor not in ROWS:
+        similar = difflib.get_close_matches(anchor, ROWS, n=1)
         suggestion = f" did you mean {similar[0]}?" if similar else " to list all: railwright check --explain"
         raise output.UnreadableError(f"--explain: there is no row {anchor};{suggestion}")
-    item = found[anchor]
+    item = ROWS[anchor]
     output.print_styled((anchor, "bold"), (f": {item.name}", ""))
     print(f"\n{item.text}\n\nFix: {rows.fill_placeholders(item.fix)}".replace("`", ""))
     return output.OK

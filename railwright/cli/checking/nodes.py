@@ -72,7 +72,7 @@ def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     if missing := [f"{rail.name}: {rail.network}" for rail in fabric.rails if rail.network_key in absent]:
         return fail(
             f"there is no NetworkAttachmentDefinition for {text.join_first(missing, 4)}: pods are rejected",
-            "create it, or correct its name in the policy; Multus (multus-cni) has the CRD: kubectl get net-attach-def "
+            "create it, or correct its name in the policy (Multus brings the kind): kubectl get net-attach-def "
             f"-A; {rows.EDIT_POLICY}",
         )
     found = _find_shortcomings(snapshot, fabric)

@@ -35,7 +35,7 @@ def test_problems_are_listed_and_each_reason_to_wait_is_one_line():
         "    see: railwright check --explain policy",
         "- 3 checks skipped because you may not get secrets",
         "- 2 checks skipped until this is fixed: policy holds",
-        "10 checks: 1 failed (policy), 3 passed, 6 skipped (-v lists all)",
+        "10 checks: 1 failed, 3 passed, 6 skipped (-v lists all)",
     ]
 
 
@@ -44,7 +44,7 @@ def test_verbose_lists_each_row():
     assert lines[:2] == ["one", "√ api holds"]
     assert "- rail-1 holds: fix policy first" in lines
     assert lines[lines.index("two") - 1] == ""
-    assert lines[-1] == "4 checks: 1 failed (policy), 1 passed, 2 skipped"
+    assert lines[-1] == "4 checks: 1 failed, 1 passed, 2 skipped"
 
 
 OK, WARNED, FAILED_ROW, UNREAD_ROW = (

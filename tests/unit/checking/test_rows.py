@@ -20,6 +20,7 @@ from broken_installations import (
     find_named,
     place,
     put,
+    put_hook,
     run_checks,
     share_devices,
 )
@@ -29,8 +30,6 @@ from railwright.cli.checking import command, rows, snapshots
 from railwright.cluster import errors
 from railwright.fabric import names, views
 from railwright.fabric.injection import opt_in
-
-ROWS = {row.anchor: row for listed in command.GROUPS.values() for row in listed}
 
 
 def list_failed(results):
@@ -43,7 +42,7 @@ def test_a_healthy_cluster_passes_every_row(change):
     change(trees)
     results = run_checks(installations.build_snapshot(trees))
     assert list_failed(results) == set()
-    assert {result.check for result in results} == set(ROWS)
+    assert {result.check for result in results} == set(command.ROWS)
     assert not any(result.hint for result in results)
 
 
@@ -148,6 +147,8 @@ CLIENT_CA = "--client-ca=/tls/ca.crt"
 OUTCOMES = [
     *((tag_images(tag), "images", "skip", "names no version") for tag in (":latest", "", "@sha256:" + "0" * 64)),
     (drop("deployments", EXTENDER), "replicas", "skip", "gangs are placed without railwright"),
+    (lambda trees: trees[f"{EXTENDER}-secret"][0]["data"].pop("tls.key"), "certificates", "fail",
+     "or lacks tls.crt or tls.key"),
     (share_devices, "rail-offered", "warn", "gpusPerNode: 4, but nodes have 8 of nvidia.com/gpu"),
     (installations.add_claims, "claim-devices", "ok",
      "3 nodes, 2 rails, paired by resource.kubernetes.io/pcieRoot"),
@@ -191,7 +192,7 @@ def test_each_defect_fails_only_its_row_with_a_fix(name):
 
 def test_every_row_has_a_test_that_breaks_it():
     elsewhere = {"api-reachable", "dry-run"}
-    assert set(ROWS) == {anchor for _, anchor, _, _ in BREAKS.values()} | elsewhere
+    assert set(command.ROWS) == {anchor for _, anchor, _, _ in BREAKS.values()} | elsewhere
 
 
 def test_without_an_answer_of_the_api_server_all_other_rows_are_skipped():
@@ -263,12 +264,26 @@ def test_the_row_of_the_dry_run_shows_the_api_servers_answer(answer, state, word
     assert list_failed(results) == ({"dry-run"} if state == "fail" else set())
 
 
-@pytest.mark.parametrize(("name", "check"), [("no secret", "certificates"), ("an empty bundle", "ca-bundle")])
-def test_the_fix_for_certificates_of_a_new_installation_is_to_wait_first(name, check):
+WAIT = "wait for the certificates first: railwright check --wait; otherwise: railwright certs rotate"
+SCALE = "kubectl -n railwright-system scale deployment"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (clear(f"{WEBHOOK}-secret"), WAIT),
+        (put_hook("policy.railwright.io", "", "clientConfig", "caBundle"), WAIT),
+        (put("deployments", WEBHOOK, 1, "status", "readyReplicas"),
+         "; of a pod that runs: kubectl -n railwright-system logs -l app"),
+        (put("deployments", WEBHOOK, 0, "spec", "replicas"), f"{SCALE} {WEBHOOK} --replicas=2"),
+        (put("deployments", "railwright-certs", 0, "spec", "replicas"), f"{SCALE} railwright-certs --replicas=1"),
+    ],
+)  # fmt: skip
+def test_a_fix_can_be_pasted(change, words):
     trees = installations.healthy()
-    BREAKS[name][0](trees)
-    [hint] = [result.hint for result in assess_trees(trees) if result.check == check and result.hint]
-    assert "wait for the certificates first: railwright check --wait; otherwise: railwright certs rot" in hint
+    change(trees)
+    [hint] = [result.hint for result in assess_trees(trees) if result.hint]
+    assert words in hint
 
 
 def hide_schedulers(trees):
@@ -324,21 +339,6 @@ def test_a_server_that_lost_its_rights_is_named_with_the_kinds_and_the_commands(
     assert "apply the roles again: helm upgrade fabric-team CHART" in row.hint
 
 
-def test_the_fix_of_a_pod_that_runs_and_is_not_ready_reads_its_log():
-    trees = installations.healthy()
-    BREAKS["webhook not ready"][0](trees)
-    [hint] = [result.hint for result in assess_trees(trees) if result.hint]
-    assert "; of a pod that runs: kubectl -n railwright-system logs -l app" in hint
-
-
-@pytest.mark.parametrize(("name", "replicas"), [(WEBHOOK, 2), ("railwright-certs", 1)])
-def test_a_server_that_is_scaled_away_is_scaled_back_to_its_own_number(name, replicas):
-    trees = installations.healthy()
-    put("deployments", name, 0, "spec", "replicas")(trees)
-    [hint] = [result.hint for result in assess_trees(trees) if (result.check, result.subject) == ("replicas", name)]
-    assert hint == f"kubectl -n railwright-system scale deployment {name} --replicas={replicas}"
-
-
 def build_silent_extender(minutes):
     """Return a cluster with a pod placed so many minutes ago, and an extender that started half an hour ago."""
     trees = installations.healthy()
@@ -392,14 +392,6 @@ def test_mode_warn_is_reported_and_its_pods_do_not_count_as_missed(mode, action,
         assert "Until then let opted-in pods pass" in problems["admission-policy"].hint
 
 
-def test_a_secret_without_its_key_is_distinguished_from_a_missing_one():
-    trees = installations.healthy()
-    trees[f"{EXTENDER}-secret"][0]["data"].pop("tls.key")
-    [result] = [result for result in assess_trees(trees) if result.state is rows.State.FAIL]
-    assert (result.check, result.subject) == ("certificates", EXTENDER)
-    assert result.detail.endswith("or lacks tls.crt or tls.key")
-
-
 def test_a_server_that_is_not_ready_skips_only_the_rows_that_wait_for_it():
     trees = installations.healthy()
     put("deployments", EXTENDER, 0, "status", "readyReplicas")(trees)
@@ -441,29 +433,14 @@ def test_exactly_the_shared_cases_of_missed_pods_are_found():
         assert found == case.label, name
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["the label", "the namespace's label", "the record", "kube-system", "a namespace that the installation excludes"],
-)
-def test_the_check_counts_missed_pods(name):
-    case, trees = missed_pods.CASES[name], installations.healthy()
-    trees["namespaces"] = [
-        namespace for namespace in trees["namespaces"] if namespace["metadata"]["name"] != case.namespace
-    ]
-    labels = {"kubernetes.io/metadata.name": case.namespace, **case.namespace_labels}
-    trees["namespaces"].append({"metadata": {"name": case.namespace, "labels": labels}})
-    for webhook in (find_hook(trees, "pods.railwright.io"), find_hook(trees, "namespaced-pods.railwright.io")):
-        [excluding] = [
-            e for e in webhook["namespaceSelector"]["matchExpressions"] if e["key"].endswith("metadata.name")
-        ]
-        excluding["values"] += sorted(case.excluded)
-    trees["pods"].append(missed_pods.pod(case))
-    row = find(trees, "uninjected")
-    if case.label is None:
-        assert row.state is rows.State.OK, row.detail
-    else:
-        assert row.state is rows.State.FAIL
-        assert f"{case.namespace}/p" in row.detail
+def test_pods_of_a_namespace_that_the_installation_excludes_are_not_missed():
+    trees = installations.healthy()
+    trees["pods"].append(installations.pod("bare", {names.FABRIC: "roce"}, {}))
+    selector = find_hook(trees, "pods.railwright.io")["namespaceSelector"]
+    [excluding] = [item for item in selector["matchExpressions"] if item["key"].endswith("metadata.name")]
+    assert find(trees, "uninjected").state is rows.State.FAIL
+    excluding["values"].append("train")
+    assert find(trees, "uninjected").state is rows.State.OK
 
 
 def test_hostile_objects_cause_no_exception():
@@ -474,78 +451,56 @@ def test_hostile_objects_cause_no_exception():
     assert list_failed(assess_trees(trees)) >= {"volcano-configuration"}
 
 
-@pytest.mark.parametrize(("created", "state"), [(-60, rows.State.WARN), (60, rows.State.OK)])
-def test_a_rejection_is_not_reported_once_its_owner_has_a_newer_pod(created, state):
-    trees = installations.healthy()
-    rejected = installations.NOW - dt.timedelta(seconds=600)
-    owner = {"kind": "Job", "name": "llm"}
-    trees["jobs.v1.batch"].append(installations.build_workload("Job", "llm", {}) | {"status": None})
-    involved = {**owner, "apiVersion": "batch/v1", "namespace": "train"}
-    stamp = f"{rejected:%Y-%m-%dT%H:%M:%SZ}"
-    trees["refusals"].append({"lastTimestamp": stamp, "message": "no rail9", "involvedObject": involved})
-    metadata = trees["pods"][0]["metadata"]
-    metadata |= {"namespace": "train", "ownerReferences": [{**owner, "controller": True}]}
-    metadata["creationTimestamp"] = f"{rejected + dt.timedelta(seconds=created):%Y-%m-%dT%H:%M:%SZ}"
-    assert find(trees, "refused").state is state
-
-
-@pytest.mark.parametrize(
-    ("version", "uid", "unread", "state"),
-    [
-        ("batch/v1", "present", {}, rows.State.WARN),
-        ("batch/v1", "deleted", {}, rows.State.OK),  # another Job has its name now
-        ("batch/v1", "deleted", {"jobs.v1.batch": "403"}, rows.State.WARN),
-        ("example.com/v1", "deleted", {}, rows.State.WARN),  # of a kind that is not read
-    ],
-)
-def test_a_rejection_is_not_reported_once_its_owner_is_known_to_be_deleted(version, uid, unread, state):
-    trees = installations.healthy()
-    if not unread:
-        trees["jobs.v1.batch"].append(installations.build_workload("Job", "llm", {}, uid="present"))
-    stamp = f"{installations.NOW - dt.timedelta(seconds=600):%Y-%m-%dT%H:%M:%SZ}"
-    involved = {"apiVersion": version, "kind": "Job", "namespace": "train", "name": "llm", "uid": uid}
-    trees["refusals"].append({"lastTimestamp": stamp, "message": "no rail9", "involvedObject": involved})
-    assert find(trees, "refused", unread=unread).state is state
-
-
 REVISION = "deployment.kubernetes.io/revision"
+WARN, OK = rows.State.WARN, rows.State.OK
 
 
-@pytest.mark.parametrize(
-    ("source", "owner", "state"),
-    [
-        ("replicasets.v1.apps", {"spec": {"replicas": 1}}, rows.State.WARN),
-        ("replicasets.v1.apps", {"spec": {"replicas": 0}}, rows.State.OK),
-        ("jobs.v1.batch", {"spec": {"suspend": True}}, rows.State.OK),
-        ("jobs.v1.batch", {"spec": {"parallelism": 0}}, rows.State.OK),
-        ("jobs.v1.batch", {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}, rows.State.OK),
-        ("replicasets.v1.apps", {"metadata": {"annotations": {REVISION: "2"}}}, rows.State.WARN),
-        ("replicasets.v1.apps", {"metadata": {"annotations": {REVISION: "1"}}}, rows.State.OK),
-    ],
-)
-def test_a_rejection_is_not_reported_once_its_owner_wants_no_pods(source, owner, state):
-    trees = installations.healthy()
-    kind = snapshots.WORKLOADS[source].name
+def reject_pod(trees, source="jobs.v1.batch", owner=None, event=None):
+    """Add an Event about a rejected pod ten minutes ago, its owner with these fields, and the owner's Deployment."""
+    kind, group = snapshots.WORKLOADS[source].name, snapshots.WORKLOADS[source].group
+    above = installations.build_workload("Deployment", "dep", {}, uid="above", annotations={REVISION: "2"})
+    trees["deployments.v1.apps"].append(above)
     controller = {"controller": True, "kind": "Deployment", "name": "dep", "uid": "above"}
     metadata = {"uid": "own", "ownerReferences": [controller], "annotations": {REVISION: "2"}}
+    owner = owner or {}
     workload = installations.build_workload(kind, "llm", {}, **(metadata | owner.get("metadata", {})))
     workload["spec"] |= owner.get("spec", {})
     trees[source].append(workload | {"status": owner.get("status")})
-    above = installations.build_workload("Deployment", "dep", {}, uid="above", annotations={REVISION: "2"})
-    trees["deployments.v1.apps"].append(above)
-    stamp = f"{installations.NOW - dt.timedelta(seconds=600):%Y-%m-%dT%H:%M:%SZ}"
-    group = snapshots.WORKLOADS[source].group
     involved = {"apiVersion": f"{group}/v1", "kind": kind, "namespace": "train", "name": "llm", "uid": "own"}
-    trees["refusals"].append({"lastTimestamp": stamp, "message": "no rail9", "involvedObject": involved})
-    assert find(trees, "refused").state is state
+    time = f"{NOW - dt.timedelta(seconds=600):%Y-%m-%dT%H:%M:%SZ}"
+    trees["refusals"].append({"lastTimestamp": time, "message": "no rail9", "involvedObject": involved | (event or {})})
 
 
-@pytest.mark.parametrize("phase", ["Running", "Failed"])
-def test_a_rejection_is_not_reported_once_its_owner_has_got_a_pod_even_if_that_has_failed(phase):
+@pytest.mark.parametrize(
+    ("fields", "unread", "state"),
+    [
+        ({}, {}, WARN),
+        ({"event": {"uid": "deleted"}}, {}, OK),  # another Job has its name now
+        ({"event": {"uid": "deleted"}}, {"jobs.v1.batch": "403"}, WARN),
+        ({"event": {"uid": "deleted", "apiVersion": "example.com/v1"}}, {}, WARN),  # of a kind that is not read
+        ({"source": "replicasets.v1.apps", "owner": {"spec": {"replicas": 1}}}, {}, WARN),
+        ({"source": "replicasets.v1.apps", "owner": {"spec": {"replicas": 0}}}, {}, OK),
+        ({"source": "replicasets.v1.apps", "owner": {"metadata": {"annotations": {REVISION: "1"}}}}, {}, OK),
+        ({"owner": {"spec": {"suspend": True}}}, {}, OK),
+        ({"owner": {"spec": {"parallelism": 0}}}, {}, OK),
+        ({"owner": {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}}, {}, OK),
+    ],
+)
+def test_a_rejection_is_not_reported_once_its_owner_is_deleted_or_wants_no_pods(fields, unread, state):
     trees = installations.healthy()
-    BREAKS["a refusal"][0](trees)
-    owner = {"kind": "Job", "name": "llm", "controller": True}
-    pod = installations.pod("llm-0", {}, {})
-    pod["metadata"] |= {"ownerReferences": [owner], "creationTimestamp": f"{NOW:%Y-%m-%dT%H:%M:%SZ}"}
-    trees["pods"].append(pod | {"status": {"phase": phase}})
-    assert find(trees, "refused").state is rows.State.OK
+    reject_pod(trees, **fields)
+    for source in unread:
+        trees[source].clear()
+    assert find(trees, "refused", unread=unread).state is state
+
+
+@pytest.mark.parametrize(("minutes", "phase", "state"), [(11, "Running", WARN), (9, "Running", OK), (9, "Failed", OK)])
+def test_a_rejection_is_not_reported_once_its_owner_has_got_a_pod(minutes, phase, state):
+    trees = installations.healthy()
+    reject_pod(trees)
+    pod = installations.pod("llm-0", {}, {}) | {"status": {"phase": phase}}
+    created = f"{NOW - dt.timedelta(minutes=minutes):%Y-%m-%dT%H:%M:%SZ}"
+    owners = [{"kind": "Job", "name": "llm", "controller": True}]
+    pod["metadata"] |= {"ownerReferences": owners, "creationTimestamp": created}
+    trees["pods"].append(pod)
+    assert find(trees, "refused").state is state
