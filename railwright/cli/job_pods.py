@@ -132,19 +132,6 @@ def locate(arguments: argparse.Namespace, kind: str, name: str) -> tuple[str, st
     return namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context), name
 
 
-def drop_replaced(pods: Sequence[Pod]) -> list[Pod]:
-    """Leave out ended pods whose index label another pod has that has not ended."""
-    indexes = {pod.metadata.name: _find_index(pod) for pod in pods}
-    living = {indexes[pod.metadata.name] for pod in pods if not pod.status.has_ended} - {None}
-    return [pod for pod in pods if not pod.status.has_ended or indexes[pod.metadata.name] not in living]
-
-
-def _find_index(pod: Pod) -> tuple[int, int] | None:
-    """Return role and index of a pod from its framework's labels; None without an index label."""
-    rank = membership.find_rank(pod)
-    return (rank.role, rank.index) if rank.is_labelled else None
-
-
 async def read(client: clients.Client, namespace: str, name: str) -> Pod:
     """Return a pod. Raise UnreadableError if it does not exist, and ClusterError."""
     path = f"/api/v1/namespaces/{namespace}/pods/{parse.quote(name, safe='')}"
@@ -160,8 +147,9 @@ async def read(client: clients.Client, namespace: str, name: str) -> Pod:
 
 
 async def find(client: clients.Client, namespace: str, form: str, name: str) -> list[Pod]:
-    """Return a pod, or the pods of a job or gang in order of rank. Raise UnreadableError if there are none,
-    and ClusterError.
+    """Return a pod, or the pods of a job or gang in order of rank, without ended ones that were replaced.
+
+    Raises UnreadableError if there are none, and ClusterError.
     """
     path = f"/api/v1/namespaces/{namespace}/pods"
     if form == "pod":
@@ -174,7 +162,15 @@ async def find(client: clients.Client, namespace: str, form: str, name: str) -> 
             f"{form}/{name}: no pod in namespace {namespace} belongs to it; "
             f"{await _explain_absence(client, namespace, form, name)}"
         )
-    return sorted(members, key=membership.find_rank)
+    return sorted(_drop_replaced(members), key=membership.find_rank)
+
+
+def _drop_replaced(pods: Sequence[Pod]) -> list[Pod]:
+    """Leave out ended pods whose index label another pod has that has not ended."""
+    ranks = {pod.metadata.name: membership.find_rank(pod) for pod in pods}
+    indexes = {name: (rank.role, rank.index) for name, rank in ranks.items() if rank.is_labelled}
+    living = {indexes.get(pod.metadata.name) for pod in pods if not pod.status.has_ended} - {None}
+    return [pod for pod in pods if not pod.status.has_ended or indexes.get(pod.metadata.name) not in living]
 
 
 async def _choose_members(

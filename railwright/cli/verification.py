@@ -172,7 +172,6 @@ async def _fetch_log(client: clients.Client, namespace: str, source: tuple[job_p
 
 def _complete_report(result: report.Report, found: Sequence[_Log], pods: Sequence[job_pods.Pod]) -> report.Report:
     """Return the report with pods that have not started, and logs that cannot be read."""
-    pods = job_pods.drop_replaced(pods)
     if result.state == report.RDMA:  # of all ranks: a pod that has ended without a log was replaced
         pods = [pod for pod in pods if not pod.status.has_ended]
     if result.state in (report.RDMA, report.UNKNOWN) and any(pod.preflight_failure for pod in pods):
@@ -209,7 +208,7 @@ def _verify_counters(arguments: argparse.Namespace, kind: str, name: str) -> int
         pods = await job_pods.find(client, namespace, kind, name)
         pods = [pod for pod in pods if intent.read_record(pod).rails] or pods  # a launcher has none
         started = [pod for pod in pods if pod.status.phase != _PENDING and not pod.preflight_failure]
-        unstarted = _describe_unstarted(job_pods.drop_replaced(pods))
+        unstarted = _describe_unstarted(pods)
         if not started:
             has_failed = any(pod.preflight_failure for pod in pods)
             state, beginning = (report.FAILED, "did not run") if has_failed else (report.UNKNOWN, "cannot tell")

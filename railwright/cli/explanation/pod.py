@@ -293,7 +293,7 @@ async def _choose_pod(client: clients.Client, namespace: str, form: str, name: s
     members = await job_pods.find(client, namespace, form, name)
     living = [pod for pod in members if not pod.status.has_ended]
     choices = {  # by preference
-        "the first whose preflight failed": [pod for pod in job_pods.drop_replaced(members) if pod.preflight_failure],
+        "the first whose preflight failed": [pod for pod in members if pod.preflight_failure],
         "the first that waits": [pod for pod in living if not pod.spec.node_name],
         "the first that has not ended": living,
         "the first": members,
