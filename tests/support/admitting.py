@@ -94,7 +94,7 @@ def plan_pod(tree: dict, by, at: facts.ClusterFacts | None = None):
 def admit_pod(tree: dict, by, at: facts.ClusterFacts | None = None) -> dict:
     """Return the pod after admission: the patch is applied by a strict implementation of RFC 6902.
 
-    Its view is the pod of the draft, which lint reads.
+    Its view is the pod of the draft, which lint reads, and a second admission changes nothing.
     """
     at = at or build_facts()
     outcome = plan_pod(tree, by, at)
@@ -107,6 +107,7 @@ def admit_pod(tree: dict, by, at: facts.ClusterFacts | None = None) -> dict:
         outcome.pod.spec,
         outcome.networks,
     )
+    assert plan.plan(after, by, at).changes == ()
     return patched
 
 

@@ -6,7 +6,7 @@ the first container. By default it skips a resource that any container requests;
 
 import copy
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 SIDECAR = {"name": "mesh", "image": "mesh", "env": [{"name": "MESH", "value": "1"}]}
@@ -43,44 +43,54 @@ def inject_missing_resources(tree: dict, pools: dict) -> dict:
     return inject_resources(tree, pools, honour_existing=True)
 
 
-def replace_networks(tree: dict, value: str = "prod/theirs") -> dict:
+ACTIONS: dict[str, Callable[[dict], dict]] = {}
+
+
+def action(change: Callable[[dict], None]) -> Callable[[dict], dict]:
+    """Register a change of a pod by another webhook. The pod that it gets stays as it was."""
+
+    def apply(tree: dict) -> dict:
+        tree = copy.deepcopy(tree)
+        change(tree)
+        return tree
+
+    ACTIONS[change.__name__] = apply
+    return apply
+
+
+@action
+def replace_networks(tree: dict, value: str = "prod/theirs") -> None:
     """Replace the whole annotation, as the injector's user-defined injection does (network-resources-injector#88)."""
-    tree = copy.deepcopy(tree)
     tree["metadata"].setdefault("annotations", {})[NETWORKS] = value
-    return tree
 
 
-def prepend_sidecar(tree: dict) -> dict:
+@action
+def prepend_sidecar(tree: dict) -> None:
     """Insert a sidecar as the first container, as a service mesh does. Do nothing the second time."""
-    tree = copy.deepcopy(tree)
     if all(container["name"] != SIDECAR["name"] for container in tree["spec"]["containers"]):
         tree["spec"]["containers"].insert(0, copy.deepcopy(SIDECAR))
-    return tree
 
 
-def append_sidecar(tree: dict) -> dict:
-    tree = copy.deepcopy(tree)
+@action
+def append_sidecar(tree: dict) -> None:
     if all(container["name"] != "logs" for container in tree["spec"]["containers"]):
         tree["spec"]["containers"].append({"name": "logs", "image": "logs"})
-    return tree
 
 
-def reverse_containers(tree: dict) -> dict:
-    tree = copy.deepcopy(tree)
+@action
+def reverse_containers(tree: dict) -> None:
     tree["spec"]["containers"].reverse()
-    return tree
 
 
-def drop_last_container(tree: dict) -> dict:
-    tree = copy.deepcopy(tree)
+@action
+def drop_last_container(tree: dict) -> None:
     if len(tree["spec"]["containers"]) > 1:
         tree["spec"]["containers"].pop()
-    return tree
 
 
-def add_env_everywhere(tree: dict) -> dict:
+@action
+def add_env_everywhere(tree: dict) -> None:
     """Add one variable before and one after all others, in every container. Do nothing the second time."""
-    tree = copy.deepcopy(tree)
     for container in tree["spec"]["containers"]:
         env = container.setdefault("env", [])
         names = {entry["name"] for entry in env}
@@ -88,49 +98,43 @@ def add_env_everywhere(tree: dict) -> dict:
             env.insert(0, {"name": "PEER_A", "value": "a"})
         if "PEER_B" not in names:
             env.append({"name": "PEER_B", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
-    return tree
 
 
-def drop_last_variable(tree: dict) -> dict:
+@action
+def drop_last_variable(tree: dict) -> None:
     """Delete the last variable of each container that has two or more, also if our webhook wrote it."""
-    tree = copy.deepcopy(tree)
     for container in tree["spec"]["containers"]:
         if len(container.get("env", [])) > 1:
             del container["env"][-1]
-    return tree
 
 
-def add_annotation(tree: dict) -> dict:
-    tree = copy.deepcopy(tree)
+@action
+def add_annotation(tree: dict) -> None:
     tree["metadata"].setdefault("annotations", {})["peer/seen"] = "yes"
-    return tree
 
 
-def drop_record(tree: dict) -> dict:
-    tree = copy.deepcopy(tree)
+@action
+def drop_record(tree: dict) -> None:
     tree["metadata"].get("annotations", {}).pop("railwright.io/injection", None)
-    return tree
 
 
-def drop_networks(tree: dict) -> dict:
-    tree = copy.deepcopy(tree)
+@action
+def drop_networks(tree: dict) -> None:
     tree["metadata"].get("annotations", {}).pop(NETWORKS, None)
-    return tree
 
 
-def add_volume(tree: dict) -> dict:
-    tree = copy.deepcopy(tree)
+@action
+def add_volume(tree: dict) -> None:
     volumes = tree["spec"].setdefault("volumes", [])
     if all(item["name"] != "peer" for item in volumes):
         volumes.insert(0, {"name": "peer", "emptyDir": {}})
         for container in tree["spec"]["containers"]:
             container.setdefault("volumeMounts", []).insert(0, {"name": "peer", "mountPath": "/peer"})
-    return tree
 
 
-def set_defaults(tree: dict) -> dict:
+@action
+def set_defaults(tree: dict) -> None:
     """Set some of the API server's defaults: requests from limits, a container's policies, a volume's mode."""
-    tree = copy.deepcopy(tree)
     tree["spec"].setdefault("restartPolicy", "Always")
     for container in tree["spec"]["containers"]:
         container.setdefault("imagePullPolicy", "Always")
@@ -140,7 +144,6 @@ def set_defaults(tree: dict) -> dict:
     for item in tree["spec"].get("volumes", []):
         if "downwardAPI" in item:
             item["downwardAPI"].setdefault("defaultMode", 420)
-    return tree
 
 
 def drop_file_keys(tree: dict) -> dict:
@@ -157,22 +160,3 @@ def apply_actions(tree: dict, names: Iterable[str]) -> dict:
     for name in names:
         tree = ACTIONS[name](tree)
     return tree
-
-
-ACTIONS = {
-    action.__name__: action
-    for action in (
-        prepend_sidecar,
-        append_sidecar,
-        reverse_containers,
-        drop_last_container,
-        add_env_everywhere,
-        drop_last_variable,
-        add_annotation,
-        drop_record,
-        drop_networks,
-        add_volume,
-        set_defaults,
-        replace_networks,
-    )
-}

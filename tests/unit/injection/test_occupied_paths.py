@@ -2,7 +2,7 @@
 
 import pytest
 import tables
-from admitting import admit_pod, fabric, gpus, plan_pod, pod, read_record, read_skipped
+from admitting import admit_pod, fabric, gpus, pod, read_record, read_skipped
 
 SHM, DEVICES, FILE = "/dev/shm", "/dev/infiniband", "/etc/nccl.conf"
 BY_FILE = {"railwright.io/delivery": "file"}
@@ -48,7 +48,6 @@ def test_a_container_with_the_hosts_dev_keeps_the_hosts_shared_memory(at, of):
     after = admit_pod(tree, BY)
     assert ours(after, SHM) == []
     assert "/dev of the host" in read_skipped(after)[f"mounts.{SHM}"]
-    assert plan_pod(after, BY).changes == ()
 
 
 @pytest.mark.parametrize("path", ["/opt/nvidia/", "/opt//nvidia", "//opt/nvidia", "/opt/./nvidia"])

@@ -54,7 +54,6 @@ def test_the_api_servers_default_dns_policy_counts_as_unset_and_no_other_does():
     tree = admit_pod(pod(dnsPolicy="Default"), ON_HOST)
     assert (tree["spec"]["hostNetwork"], tree["spec"]["dnsPolicy"]) == (True, "Default")
     assert "pod.dnsPolicy" not in read_record(tree)["added"]
-    assert plan_pod(tree, ON_HOST).changes == ()
 
 
 def test_the_fabrics_scheduler_places_pods_that_name_no_other():
@@ -63,7 +62,6 @@ def test_the_fabrics_scheduler_places_pods_that_name_no_other():
         tree = admit_pod(pod(**own), placed)
         assert tree["spec"]["schedulerName"] == "railwright-scheduler"
         assert "pod.schedulerName" in read_record(tree)["added"]
-        assert plan_pod(tree, placed).changes == ()
     assert admit_pod(pod(schedulerName="volcano"), placed)["spec"]["schedulerName"] == "volcano"
     assert "schedulerName" not in admit_pod(pod(), fabric())["spec"]
 

@@ -246,7 +246,6 @@ def test_each_role_gets_rails_or_settings_of_open_mpi_or_nothing(case):
         assert after["spec"] | {"containers": [container_after]} == tree["spec"]
         assert new <= OPEN_MPI
         assert "rails" in read_record(after)["skipped"]
-    assert plan_pod(after, FULL, at).changes == ()
 
 
 def test_only_workers_that_are_started_by_ssh_get_the_file():
@@ -281,7 +280,6 @@ def test_a_launcher_with_an_include_or_exclude_list_gets_no_setting_of_open_mpi(
     new = read_env(after).keys() - {entry["name"] for entry in own.get("env", ())}
     assert not new & OPEN_MPI
     assert read_record(after)["skipped"]["env.OMPI_MCA_btl_tcp_if_include"]["code"] == "OpenMpiLists"
-    assert plan_pod(after, policy).changes == ()
 
 
 def test_no_variable_of_open_mpi_is_derived():
@@ -318,7 +316,6 @@ def test_a_pod_gets_rails_with_an_accelerator_or_by_annotation_only(labels):
         after = admit_pod(pod(container, labels=labels, annotations=annotations), fabric())
         assert read_record(after)["role"] == role
         assert ("nvidia.com/mlx5_1" in read_limits(after)) == (role == "worker")
-        assert plan_pod(after, fabric()).changes == ()
 
 
 def test_a_fabric_for_cpus_gives_rails_to_every_pod_but_launchers_and_heads():
@@ -327,7 +324,6 @@ def test_a_fabric_for_cpus_gives_rails_to_every_pod_but_launchers_and_heads():
         after = admit_pod(pod(cpu(), labels=labels), policy)
         assert bool(read_record(after)["rails"]) is rails
         assert ("nvidia.com/mlx5_1" in read_limits(after)) is rails
-        assert plan_pod(after, policy).changes == ()
 
 
 def test_a_pod_without_accelerators_gets_a_warning_unless_it_is_a_launcher_or_head():

@@ -18,7 +18,6 @@ def test_the_command_stays_whole_behind_the_script(command, args):
     container = once["spec"]["containers"][0]
     assert container["command"] == [*SCRIPT, *command]
     assert container.get("args") == args
-    assert plan_pod(once, BY).changes == ()
 
 
 @pytest.mark.parametrize("by", [fabric(), fabric("    sourceScript: /v/env.sh\n")], ids=["plain", "sourced"])

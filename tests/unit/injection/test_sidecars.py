@@ -1,7 +1,7 @@
 """The containers that get the fabric or mpirun's settings, if other webhooks have inserted sidecars first."""
 
 import pytest
-from admitting import LAUNCHER, OF_OPEN_MPI, OPEN_MPI, admit_pod, cpu, fabric, plan_pod, pod, read_record
+from admitting import LAUNCHER, OF_OPEN_MPI, OPEN_MPI, admit_pod, cpu, fabric, pod, read_record
 
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n" + OF_OPEN_MPI)
 DEFAULT = "kubectl.kubernetes.io/default-container"
@@ -19,7 +19,6 @@ def variables(tree: dict, name: str) -> set[str]:
 def test_the_settings_of_open_mpi_reach_a_launcher_behind_a_sidecar():
     after = admit_pod(pod(cpu("acme-agent"), cpu("launcher"), labels=LAUNCHER), BY)
     assert variables(after, "launcher") == OPEN_MPI
-    assert plan_pod(after, BY).changes == ()
 
 
 @pytest.mark.parametrize(
@@ -30,4 +29,3 @@ def test_without_accelerators_the_container_that_kubectl_takes_by_default_gets_t
     after = admit_pod(tree, BY)
     assert read_record(after)["containers"] == [chosen]
     after["spec"]["containers"].reverse()
-    assert plan_pod(after, BY).changes == ()
