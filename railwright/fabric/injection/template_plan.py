@@ -178,7 +178,7 @@ def read_applied(workload: templates.Workload) -> Mapping[str, templates.Templat
         return {}
     try:
         workload_manifest = templates.read(workload.kind, msgspec.json.decode(manifest))
-    except (templates.UnreadableError, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         return {}
     return {template.title: template for template in workload_manifest.templates}
 
