@@ -150,10 +150,12 @@ class ClusterState:
         return self._claimable.get(node, _NO_NAMES)
 
     def compute_requests(self, pod: views.Pod) -> resources.FrozenAmounts:
-        """Return the requests of a pod: those of its containers, and the devices that its claims request.
+        """Return the requests of a scheduler's pod: those of its containers, and the devices that its claims request.
 
-        Equal requests of a known pod are reused, and the requests of the caller's pod are not stored.
+        Those of a pod that the watch has shown are known.
         """
+        if (known := self.pods.get(pod.metadata.identity)) is not None:
+            return known.requests
         requests = self.devices.add_requests(inventory.identify_claims(pod), resources.compute_requests(pod.spec))
         return self._amounts.get(requests, requests)
 
