@@ -167,6 +167,7 @@ AttributeValue = Annotated[
         r"[^\x00-\x1f\x7f]{1,64}", "the value of a device attribute: 1 to 64 characters in one line, such as mlx5_0"
     ),
 ]
+AttributeNumber = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 _MAX_COUNT = 1024  # above any hardware; rejects typing errors that would request a million devices
 _MAX_FACTOR = 1_000_000  # larger ratios lose float precision
@@ -231,7 +232,7 @@ class Rail(Section, frozen=True):
         ),
     ] = None
     claim: Annotated[
-        AttributeValue | int | None,
+        AttributeValue | AttributeNumber | None,
         describe(
             "Value of the attribute `railAttribute` of `claims` that the rail's devices have, if the rails come as "
             "claims. If unset, `device` is that value.",
