@@ -4,7 +4,6 @@ Applies a policy, and links launchers to the templates of their ranks.
 """
 
 import contextlib
-import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -360,7 +359,6 @@ def _find_line(
     return next(filter(None, lines), None) or document.find_line(container)
 
 
-@functools.lru_cache(maxsize=16)  # a command may have thousands of settings, each with a finding
 def _index_names(words: yaml.Node | None) -> Mapping[str, int]:
     """Return the first line of each name in a command. Only a literal block keeps the lines of its text."""
     lines: dict[str, int] = {}
