@@ -188,34 +188,15 @@ class PodReducer:
         """Return a pod with only the fields that placement reads; None if it did not opt in."""
         if not intent.is_opted_in(pod):
             return None
-        meta, slim = pod.metadata, _trim_spec(pod.spec)
-        annotations = {key: meta.annotations[key] for key in _ANNOTATIONS if key in meta.annotations}
+        annotations = {key: pod.metadata.annotations[key] for key in _ANNOTATIONS if key in pod.metadata.annotations}
         if names.INJECTION in annotations:  # kilobytes, of which placement reads two fields
             record = intent.read_record(pod)
             annotations[names.INJECTION] = msgspec.json.encode(
                 {"fabric": record.fabric, "rails": record.rails}
             ).decode()
+        # containers may be megabytes; their requests are known
+        spec = msgspec.structs.replace(pod.spec, node_name="", containers_or_none=None, init_containers=None)
         return views.Pod(
-            metadata=views.ObjectMeta(
-                name=meta.name,
-                namespace=meta.namespace,
-                uid=meta.uid,
-                creation_timestamp=meta.creation_timestamp,
-                labels_or_none=dict(meta.labels),
-                annotations_or_none=annotations,
-                owner_references_or_none=meta.owner_references_or_none,
-            ),
-            spec=self._specs.find(msgspec.json.encode(slim), lambda: slim),
+            metadata=msgspec.structs.replace(pod.metadata, resource_version="", annotations_or_none=annotations),
+            spec=self._specs.find(msgspec.json.encode(spec), lambda: spec),
         )
-
-
-def _trim_spec(spec: views.PodSpec) -> views.PodSpec:
-    """Return a copy of the spec with scheduling fields only. Containers and volumes may be megabytes."""
-    return views.PodSpec(
-        node_selector=spec.node_selector,
-        affinity=spec.affinity,
-        tolerations=spec.tolerations,
-        resource_claims=spec.resource_claims,
-        scheduler_name=spec.scheduler_name,
-        scheduling_group=spec.scheduling_group,
-    )
