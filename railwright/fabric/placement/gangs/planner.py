@@ -111,24 +111,15 @@ class GangCapacity(msgspec.Struct, frozen=True):
 def build_capacity(view: node_index.RequestView, *, on_all_leaves: bool = False) -> GangCapacity:
     """Return the capacity that the planner may use for the gang of a request.
 
-    Below 100 nodes (MAX_FULL_OFFER) the scheduler offers every feasible node. Above that it offers a sample, so
-    capacity also counts eligible nodes that were not offered: of all leaves, or of the offered ones if the gang is
-    confined to a HyperNode. If the scheduler announces no allocations (kube-scheduler), nodes of the offered leaves
-    that were not offered count too: a peer whose binding has not been observed may be there, and until then it counts
-    as unplaced (docs/interface.md 7.7). With `on_all_leaves`, all eligible nodes count, offered or not.
+    Capacity counts all nodes of the offered leaves, not only the offered ones: a peer whose binding has not been
+    observed may be on another, and until then it counts as unplaced (docs/interface.md 7.7). An offer of 100 nodes
+    (MAX_FULL_OFFER) or more may be a sample, so all leaves count then, unless the gang is confined to a HyperNode.
+    With `on_all_leaves`, they count in any case.
     """
     index, request = view.index, view.request
-    is_sample = len(request.nodes) >= MAX_FULL_OFFER
-    if on_all_leaves or (is_sample and not request.is_confined):
-        return build_capacity_on(index, index.count_classes(), view.overrides)
-    if is_sample or not request.is_announced:
-        return build_capacity_on(index, index.count_classes(sorted(view.offered_leaves)), view.overrides)
-    leaves: dict[topology.Domain, node_evaluation.Counts] = {}
-    for name, node_class in zip(request.nodes, view.find_classes(request.nodes), strict=True):
-        if node_class is not None:
-            counts = leaves.setdefault(index.leaf_by_node[name], {})
-            counts[node_class] = counts.get(node_class, 0) + 1
-    return build_capacity_on(index, leaves)
+    is_everywhere = on_all_leaves or (len(request.nodes) >= MAX_FULL_OFFER and not request.is_confined)
+    counts = index.count_classes() if is_everywhere else index.count_classes(sorted(view.offered_leaves))
+    return build_capacity_on(index, counts, view.overrides)
 
 
 def build_capacity_on(

@@ -58,9 +58,9 @@ class NodeStates:
     def refresh(self) -> None:
         """Update the nodes that changed since the last call."""
         log = self._cluster.change_log
-        changes = log.read_since(self._position)
+        changed = list(self._cluster.nodes) if self._position < 0 else log.read_since(self._position)
         self._position = log.position
-        for name in dict.fromkeys([*self.by_node, *self._cluster.nodes]) if changes is None else changes:
+        for name in changed:
             node, leaf = self._cluster.nodes.get(name), None
             if node is None:
                 self.by_node.pop(name, None)

@@ -23,12 +23,11 @@ _MAX_CHANGES = 65536  # names, also of nodes that are gone
 class ChangeLog:
     """The names of changed nodes, the latest change of each, so that caches recompute only these.
 
-    Each reader stores its own position. A reader that is too far behind has to recompute all nodes.
+    Each reader stores its own position, and reads often: at most _MAX_CHANGES names are kept.
     """
 
     def __init__(self) -> None:
         self.position = 0  # of a reader that is up to date
-        self._first = 0  # an older reader is too far behind
         self._positions: dict[str, int] = {}  # name -> position after its latest change, in this order
 
     def record(self, node: str) -> None:
@@ -37,18 +36,10 @@ class ChangeLog:
         self._positions.pop(node, None)
         self._positions[node] = self.position
         if len(self._positions) > _MAX_CHANGES:
-            self.record_all()
+            del self._positions[next(iter(self._positions))]
 
-    def record_all(self) -> None:
-        """Record that any node may have changed."""
-        self.position += 1
-        self._first = self.position
-        self._positions.clear()
-
-    def read_since(self, position: int) -> Sequence[str] | None:
-        """Return the nodes that changed after this position, or None if all nodes must be recomputed."""
-        if position < self._first:
-            return None
+    def read_since(self, position: int) -> Sequence[str]:
+        """Return the nodes that changed after this position."""
         latest_first = itertools.takewhile(lambda name: self._positions[name] > position, reversed(self._positions))
         return list(latest_first)[::-1]
 
@@ -360,7 +351,8 @@ class ClusterState:
 
     def _record_change_of_all(self) -> None:
         """Record that the topology of any node may have changed."""
-        self.change_log.record_all()
+        for name in self.nodes:
+            self.change_log.record(name)
         self.version += 1
 
     def _drop_pod(self, uid: str) -> None:
