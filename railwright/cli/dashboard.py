@@ -26,8 +26,6 @@ _POLL_SECONDS = 1.0
 def run(arguments: argparse.Namespace) -> int:
     """Return 0 when stopped, 2 if the cluster or the port is not available."""
     options.check_sources(arguments)
-    if arguments.policy:
-        output.read_text(arguments.policy)
     if arguments.snapshot:
         object_files.read_snapshot(arguments.snapshot)
     logging.basicConfig(level=logging.ERROR, format="railwright dashboard: %(message)s")  # the page shows the rest

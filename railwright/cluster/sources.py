@@ -1,106 +1,18 @@
 """Sources of a server's data: watches of the API server, or files in its place, behind one interface.
 
-Also reports to readiness and metrics whether everything was read, and how old it is. An invalid file leaves the last
-valid content in force. `snapshots` and `policies` parse the content.
+Also reports to readiness and metrics whether everything was read, and how old it is. Files are read once.
 """
 
 import asyncio
 import functools
-import logging
 import math
-import os
 import pathlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from railwright.cluster import client as clients
-from railwright.cluster import documents, last_policy, policies, resources, sinks, snapshots
+from railwright.cluster import documents, errors, last_policy, policies, resources, sinks, snapshots
 from railwright.cluster import reflector as reflectors
-from railwright.fabric import text
-
-# --- files in place of the API server --------------------------------------------------------------------------
-
-_LOG = logging.getLogger(__name__)
-_INTERVAL = 0.25  # seconds between polls: two polls and a read fit into the second that docs/interface.md 2.1 allows
-
-
-class WatchedFile:
-    """Calls `apply` whenever a file changes, with its text, or "" and why it cannot be read.
-
-    `apply` returns the problem, or "". After a problem the last valid content stays.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], apply: Callable[[str, str], str]) -> None:
-        self.path = pathlib.Path(path)
-        self.synced = asyncio.Event()
-        self._apply = apply
-        self._stamp: tuple[int, ...] = ()
-        self._problem = ""
-
-    async def run(self) -> None:
-        """Check the file for changes until cancelled."""
-        while True:
-            self._poll()
-            await asyncio.sleep(_INTERVAL)
-
-    def _poll(self) -> None:
-        content, problem = "", ""
-        try:
-            status = self.path.stat()
-            # changes if the file is written, renamed, or its symbolic link replaced
-            stamp = status.st_ino, status.st_mtime_ns, status.st_size
-            if stamp == self._stamp:
-                return
-            self._stamp = stamp
-            content = self.path.read_bytes().decode()
-        except UnicodeDecodeError:
-            problem = "is not UTF-8 text"
-        except OSError as error:
-            self._stamp, problem = (), f"cannot be read: {error.strerror or type(error).__name__}"
-        if problem and problem == self._problem:
-            return
-        problem = self._apply(content, problem)
-        if problem and problem != self._problem:  # one line for each state of the file, not for each poll
-            consequence = "the last valid content stays" if self.synced.is_set() else "nothing valid loaded yet"
-            _LOG.warning("%s: %s; %s", self.path, problem, consequence)
-        self._problem = problem
-        if not problem:
-            self.synced.set()
-
-
-def watch_policy(path: str | os.PathLike[str], store: policies.PolicyStore) -> WatchedFile:
-    """Return the source of `--policy FILE`: a policy or its ConfigMap, passed to the store whenever it changes."""
-
-    def apply(content: str, problem: str) -> str:
-        unreadable = policies.Rejected((policies.PolicyError("", None, problem),))
-        result = unreadable if problem else policies.read_manifest(content)
-        store.take(result)
-        if not isinstance(result, policies.Rejected):
-            return ""
-        more = len(result.errors) - 1
-        return f"{result.errors[0]}" + (f" (and {text.format_count(more, 'more error')})" if more else "")
-
-    return WatchedFile(path, apply)
-
-
-def watch_snapshot(path: str | os.PathLike[str], sinks: Mapping[str, sinks.Sink[Any]]) -> WatchedFile:
-    """Return the source of `--snapshot FILE`: replaces the objects of each sink whenever the file changes."""
-
-    def apply(content: str, problem: str) -> str:
-        if problem:
-            return problem
-        try:
-            result = snapshots.read(content)
-        except documents.DocumentError as error:
-            return str(error)
-        for kind, sink in sinks.items():
-            sink.replace(result[kind])
-        return ""
-
-    return WatchedFile(path, apply)
-
-
-# --- sources ------------------------------------------------------------------------------------------------
 
 Task = Callable[[], Coroutine[Any, Any, None]]
 # kinds without which no decision is possible
@@ -110,15 +22,12 @@ _NEEDED = (resources.NODES.name, resources.WAITING_PODS.name, resources.POLICY.n
 class Sources:
     """The running sources of one server: its watches, or the files in their place."""
 
-    def __init__(
-        self, store: policies.PolicyStore, client: clients.Client | None, snapshot: WatchedFile | None = None
-    ) -> None:
+    def __init__(self, store: policies.PolicyStore, client: clients.Client | None) -> None:
         self.store = store
         self.client = client  # None if files replace the cluster
-        self.tasks: list[Task] = [snapshot.run] if snapshot else []
+        self.tasks: list[Task] = []
         self._specs: list[reflectors.WatchSpec] = []  # also of kinds that no policy needs now
         self._reflectors: dict[str, reflectors.Reflector] = {}
-        self._snapshot = snapshot
 
     def find_policy_problem(self) -> str:
         """Return the readiness problem of the policy; "" once any policy has been in force."""
@@ -140,8 +49,6 @@ class Sources:
 
     def _list_unread(self) -> list[str]:
         """Return what is needed and has not been read yet."""
-        if self._snapshot is not None:
-            return [] if self._snapshot.synced.is_set() else ["the snapshot file"]
         needed = ((spec.kind.name, self._reflectors.get(spec.kind.name)) for spec in self._specs if self._needs(spec))
         return [name for name, source in needed if source is None or not source.synced.is_set()]
 
@@ -225,21 +132,46 @@ async def connect(  # noqa: PLR0913 - the inputs of a server, by name
     count_failure: reflectors.CountFailure = lambda _kind, _reason: None,
     client: clients.Client | None = None,
 ) -> Sources:
-    """Return the sources for these options. Nothing runs until the caller runs `tasks`. Raises ClusterError.
+    """Return the sources for these options, with the objects of files. Watches begin when the caller runs `tasks`.
 
-    `client` is used in place of a new one for `kubeconfig`.
+    `client` is used in place of a new one for `kubeconfig`. Raises ClusterError, and ConfigurationError for a file.
     """
-    store, file = policies.PolicyStore(), None
-    if snapshot is not None:
-        file = watch_snapshot(snapshot, {watch.kind.snapshot_kind: watch.sink for watch in watches})
-        watches = ()
-    elif client is None:
-        client = await clients.connect(kubeconfig)
-    sources = Sources(store, client, file)
+    store = policies.PolicyStore()
     if policy is not None:
-        sources.tasks.append(watch_policy(policy, store).run)
-    elif client is not None:
+        _read_policy(policy, store)
+    if snapshot is not None:
+        _read_snapshot(snapshot, {watch.kind.snapshot_kind: watch.sink for watch in watches})
+        return Sources(store, None)
+    sources = Sources(store, client or await clients.connect(kubeconfig))
+    if policy is None:
         sources.watch(reflectors.WatchSpec(resources.POLICY, store), count_failure)
     for watch in watches:
         sources.watch(watch, count_failure)
     return sources
+
+
+def _read_policy(path: pathlib.Path, store: policies.PolicyStore) -> None:
+    """Put the policy of a file in force: the document, or its ConfigMap. Raises ConfigurationError."""
+    result = policies.read_manifest(_read_text(path))
+    if isinstance(result, policies.Rejected):
+        listed = "\n  ".join(error.format_in(str(path)) for error in result.errors)
+        raise errors.ConfigurationError(f"the policy is invalid: {listed}")
+    store.take(result)
+
+
+def _read_snapshot(path: pathlib.Path, sinks: Mapping[str, sinks.Sink[Any]]) -> None:
+    """Fill each sink with the objects of its kind. Raises ConfigurationError."""
+    try:
+        objects = snapshots.read(_read_text(path))
+    except documents.DocumentError as error:
+        raise errors.ConfigurationError(f"--snapshot {path}: {error}") from None
+    for kind, sink in sinks.items():
+        sink.replace(objects[kind])
+
+
+def _read_text(path: pathlib.Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise errors.ConfigurationError(f"{path} cannot be read: {reason}") from None

@@ -101,8 +101,8 @@ def build_parser(server: ServerName) -> argparse.ArgumentParser:
     if is_extender:
         add_switch("--allow-plain-http", help="allow --plain-http on addresses other than loopback")
     add_file("--kubeconfig", help="kubeconfig of the API server; default: the pod's service account")
-    add_file("--policy", help="read the policy from a file instead of the cluster; reloaded on change")
-    add_file("--snapshot", help="read cluster objects from a file instead of an API server; reloaded on change")
+    add_file("--policy", help="read the policy from a file instead of the cluster")
+    add_file("--snapshot", help="read cluster objects from a file instead of an API server")
     text = "how long the server still answers after SIGTERM, while it is not ready (default %(default)s)"
     add_seconds("--drain-seconds", default=10.0, help=text)
     if is_extender:

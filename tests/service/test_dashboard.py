@@ -24,12 +24,10 @@ HERE = settings.Address("127.0.0.1", 0)
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def shown(tmp_path_factory):
-    """Start the dashboard command on 32 nodes; yield (URL, folder, cluster)."""
-    folder = tmp_path_factory.mktemp("vista")
+    """Start the dashboard command on 32 nodes; yield (URL, API server, cluster)."""
     vista = varied_clusters.Vista(2, 2, 8, gangs=2, waiting=1)
-    vista.write(folder)
-    async with dashboard_servers.command(folder) as url:
-        yield url, folder, vista
+    async with dashboard_servers.shown(tmp_path_factory.mktemp("vista"), vista) as (url, server):
+        yield url, server, vista
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -39,12 +37,12 @@ async def session():
 
 
 async def test_the_overview_shows_what_has_changed(shown, session):
-    url, folder, vista = shown
+    url, server, vista = shown
     await dashboard_servers.read_until(
         session, url, lambda seen: find(seen, "fabrics", "roce").get("nodes") == 32 and len(seen["gangs"]) == 3
     )
     vista.add_gang(2, name="late", namespace="prod")
-    vista.write(folder)
+    server.release()
     seen = await dashboard_servers.read_until(session, url, lambda seen: find(seen, "gangs", "prod/late"))
     assert find(seen, "gangs", "prod/late")["placed"] == 2
     assert len(seen["gangs"]) == 4
@@ -52,7 +50,7 @@ async def test_the_overview_shows_what_has_changed(shown, session):
 
 
 async def test_a_reader_that_has_the_overview_gets_it_again_only_if_it_is_another(shown, session):
-    url, folder, vista = shown
+    url, server, vista = shown
     await dashboard_servers.read_until(session, url, lambda seen: find(seen, "fabrics", "roce").get("nodes"))
     async with session.get(f"{url}api/overview") as response:
         before, headers = await response.json(), {"If-None-Match": response.headers["ETag"]}
@@ -60,7 +58,7 @@ async def test_a_reader_that_has_the_overview_gets_it_again_only_if_it_is_anothe
     async with session.get(f"{url}api/overview", headers=headers) as response:
         assert (response.status, await response.read()) == (304, b"")
     vista.add_gang(2, name="missed", namespace="prod")
-    vista.write(folder)
+    server.release()
     await dashboard_servers.read_until(session, url, lambda seen: find(seen, "gangs", "prod/missed"))
     for known in (headers, {"If-None-Match": '"another"'}):
         async with session.get(f"{url}api/overview", headers=known) as response:

@@ -46,14 +46,12 @@ async def chrome():
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def shown(tmp_path_factory):
-    """Start the dashboard command on 193 nodes, one with a hostile name; yield (URL, folder, cluster)."""
-    folder = tmp_path_factory.mktemp("shown")
+    """Start the dashboard command on 193 nodes, one with a hostile name; yield (URL, API server, cluster)."""
     vista = dashboard_servers.build_pictured_cluster()
     vista.add_gang(2, name=HOSTILE, namespace="prod")
     vista.nodes.append({**vista.nodes[0], "metadata": {**vista.nodes[0]["metadata"], "name": HOSTILE, "uid": HOSTILE}})
-    vista.write(folder)
-    async with dashboard_servers.command(folder) as url:
-        yield url, folder, vista
+    async with dashboard_servers.shown(tmp_path_factory.mktemp("shown"), vista) as (url, server):
+        yield url, server, vista
 
 
 async def choose_gang(page, key: str) -> None:
@@ -92,7 +90,7 @@ async def test_the_page_shows_the_cluster(chrome, shown, width, height, scheme):
 
 
 async def test_the_page_is_used_with_the_keyboard_and_follows_the_cluster(chrome, shown):
-    url, folder, vista = shown
+    url, server, vista = shown
     async with chrome.tab() as page:
         await page.open(f"{url}#gang=prod/llama-405b")
         await page.until(f"{READY} && {DETAILS}.includes('20 of 24 placed')")
@@ -109,7 +107,7 @@ async def test_the_page_is_used_with_the_keyboard_and_follows_the_cluster(chrome
         await page.js("document.querySelector('[data-form=table]').click()")
         await page.until("document.querySelector('#table tbody tr')")
         key = vista.add_gang(4, name="just-in-time", namespace="prod")
-        vista.write(folder)
+        server.release()
         await page.until(f"railwright.store.getGang({json.dumps(key)})?.state === 'placed'")
         await page.until("document.getElementById('status').textContent.includes('just-in-time')")
         assert page.problems == []

@@ -83,6 +83,15 @@ async def snapshot_extender(folder: pathlib.Path) -> AsyncIterator[tuple[str, st
         await server.end()
 
 
+@contextlib.asynccontextmanager
+async def shown(folder: pathlib.Path, vista: varied_clusters.Vista) -> AsyncIterator[tuple[str, "ApiServer"]]:
+    """Run `railwright dashboard` on a cluster with these objects; yield its URL and the API server."""
+    vista.write(folder)
+    server = ApiServer(vista.get_lists())
+    async with server.open(folder) as kubeconfig, over(kubeconfig, folder) as url:
+        yield url, server
+
+
 def write_small(folder: pathlib.Path) -> "ApiServer":
     """Write a cluster of eight nodes with a gang into a folder, and return an API server with its objects."""
     vista = varied_clusters.Vista(1, 2, 4, gangs=1, waiting=0)

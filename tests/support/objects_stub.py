@@ -60,8 +60,9 @@ class Objects:
         self.fault = lambda request: left.pop(0) if left and request.method == method else None
 
     def release(self) -> None:
-        """Release the requests that hang."""
+        """Release the requests that hang, and let watchers list again."""
         self._done.set()
+        self._done = asyncio.Event()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.asked.append((request.method, request.path))
@@ -90,7 +91,7 @@ class Objects:
         return answer
 
     async def _listed(self, request: web.Request) -> web.StreamResponse:
-        """Return a page of a list, of one namespace or of all; a watch without end."""
+        """Return a page of a list, of one namespace or of all; or a watch, whose version is forgotten when it ends."""
         head, _, plural = request.path.rpartition("/")
         pattern = re.compile(rf"{re.escape(head)}(/namespaces/[^/]+)?/{plural}/([^/]+)")
         name = request.query.get("fieldSelector", "").partition("metadata.name=")[2]
@@ -108,6 +109,7 @@ class Objects:
         stream = web.StreamResponse()
         await stream.prepare(request)
         await self._done.wait()
+        await stream.write(api_stub.event("ERROR", api_stub.status(410)))
         return stream
 
     async def _write(self, request: web.Request) -> web.Response:

@@ -99,12 +99,10 @@ class Vista:
         }
 
     def write(self, folder) -> None:
-        """Write policy and snapshot files. The snapshot is replaced atomically, an existing policy file is kept."""
-        if not (folder / "policy.yaml").exists():  # a dashboard shows when its policy was written
-            (folder / "policy.yaml").write_text(POLICY)
-        new = folder / "new.json"
-        new.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": self.objects()}))
-        new.rename(folder / "snapshot.json")
+        """Write policy and snapshot files."""
+        (folder / "policy.yaml").write_text(POLICY)
+        tree = {"apiVersion": "v1", "kind": "List", "items": self.objects()}
+        (folder / "snapshot.json").write_text(json.dumps(tree))
 
 
 def pod(group: str, namespace: str, rank: int, node: str, minute: int) -> dict:
