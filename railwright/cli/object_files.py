@@ -24,7 +24,7 @@ def read_manifest(text: str, file: str) -> list[Tree]:
     has_policy = False
     try:
         for root in documents.parse(text):
-            tree = documents.remove_nulls(documents.build_tree(root), names.FABRIC)
+            tree = documents.remove_nulls(documents.build_document(root).tree, names.FABRIC)
             if isinstance(tree, dict) and tree.get("apiVersion") == names.POLICY_API_VERSION:
                 has_policy = True
             elif tree is not None:

@@ -14,7 +14,7 @@ import yaml
 Path = tuple[str | int, ...]
 Node = yaml.Node  # a ScalarNode, SequenceNode or MappingNode; aliases share nodes, and no node contains itself
 
-MAX_VALUES = 100_000  # after expanding aliases: far above any object, far below a billion laughs
+_MORE_VALUES = 100_000  # than characters, after expanding aliases: a short text must not fill the memory
 MAX_DEPTH = 64  # as written: a policy needs 7, a Kubernetes object under 30
 _MAX_EXPANDED_DEPTH = 2 * MAX_DEPTH  # aliases can nest structures that are written flat
 _MAX_NUMBER = 64  # characters of the longest scalar that is read as a number: int() of a long text is quadratic
@@ -44,17 +44,13 @@ def parse(text: str) -> Iterator[Node]:
             if depth > MAX_DEPTH:
                 raise DocumentError(f"is nested deeper than {MAX_DEPTH} levels", get_line(event))
         yield from yaml.compose_all(text, Loader=LOADER)
-    except yaml.reader.ReaderError as error:
-        code = f"U+{error.character:04X}" if isinstance(error.character, int) else str(error.reason)
-        line = text.count("\n", 0, error.position) + 1
-        raise DocumentError(f"contains a character that YAML forbids: {code}", line) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         last = len(text.splitlines()) or 1  # the end of the text counts as its last line
         problem = ", ".join(part for part in (error.problem, error.context) if part)
         raise DocumentError(f"is not YAML: {problem}", None if mark is None else min(mark.line + 1, last)) from None
-    except (yaml.YAMLError, UnicodeError):
-        raise DocumentError("is not valid UTF-8 YAML") from None
+    except (yaml.YAMLError, UnicodeError) as error:  # of a character that YAML forbids
+        raise DocumentError(f"is not YAML: {' '.join(str(error).split())}") from None
 
 
 def get_line(part: yaml.Node | yaml.Event) -> int:
@@ -87,11 +83,6 @@ class Document:
         """Return the node of a path, None if there is none."""
         return self._find(path)[1]
 
-    def get_source_text(self, path: Path) -> str | None:
-        """Return the source text of a scalar, or None for anything else."""
-        node = self.find_node(path)
-        return node.value if isinstance(node, yaml.ScalarNode) else None
-
     def _find(self, path: Path) -> tuple[int, Node | None]:
         node, line = self.root, get_line(self.root)
         for step in path:
@@ -112,25 +103,18 @@ def find_child(node: Node, step: str | int) -> tuple[int, Node] | None:
     return next(((get_line(key), value) for key, value in reversed(pairs) if key.value == step), None)
 
 
-def build_document(root: Node, max_values: int = MAX_VALUES) -> Document:
-    """Return the document of a node, limited in depth and size. Raises DocumentError."""
-    reader = _Reader(max_values)
+def build_document(root: Node, max_values: int | None = None) -> Document:
+    """Return the document of a node, limited in depth and in size, by default to that of its text.
+
+    Raises DocumentError.
+    """
+    reader = _Reader(max_values or root.end_mark.index - root.start_mark.index + _MORE_VALUES)
     reader.prepare(root, ())
     try:
         return Document(reader.loader.construct_document(root), tuple(reader.repeated), root)
     except yaml.MarkedYAMLError as error:
         line = None if error.problem_mark is None else error.problem_mark.line + 1
         raise DocumentError("'<<' takes a mapping or a list of mappings, such as *anchor", line) from None
-
-
-def build_tree(root: Node) -> Any:
-    """Return the plain tree of a node of any size. Raises DocumentError.
-
-    With aliases it may have as many values as the text has characters, and MAX_VALUES more: a short text must not fill
-    the memory.
-    """
-    written = root.end_mark.index - root.start_mark.index
-    return build_document(root, written + MAX_VALUES).tree
 
 
 def remove_nulls(plain: Any, label: str = "") -> Any:

@@ -48,7 +48,8 @@ def list_errors(document: documents.Document, most: int) -> list[tuple[int, Path
         if path in reported and violation.validator != "pattern":
             continue  # 0.5 is no whole number: that it is also out of range says nothing new
         reported.add(path)
-        errors.append((document.find_line(path), path, _describe(violation, path, document.get_source_text(path))))
+        written = getattr(document.find_node(path), "value", None)
+        errors.append((document.find_line(path), path, _describe(violation, path, written)))
     if not errors:
         policy = msgspec.convert(documents.remove_nulls(document.tree), model.PolicyDocument)
         errors = [
@@ -74,8 +75,8 @@ def _locate(violation: Violation) -> Iterator[tuple[Path, Violation]]:
     yield from (((*path, key), violation) for key in keys)
 
 
-def _describe(violation: Violation, path: Path, written: str | None) -> str:
-    """Return the message about a value at `path`. `written` is the text of the value in the document."""
+def _describe(violation: Violation, path: Path, written: Any) -> str:
+    """Return the message about a value at `path`. `written` is a scalar's text in the document."""
     value, allowed = violation.instance, violation.schema
     match violation.validator:
         case "required":
@@ -92,7 +93,7 @@ def _describe(violation: Violation, path: Path, written: str | None) -> str:
             return _describe_value(violation, written)
 
 
-def _describe_value(violation: Violation, written: str | None) -> str:
+def _describe_value(violation: Violation, written: Any) -> str:
     """Return what a value is not, and the likeliest fix."""
     value, allowed = violation.instance, violation.schema
     words, kinds = _list_words(allowed), _list_types(allowed)

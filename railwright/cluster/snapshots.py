@@ -67,7 +67,7 @@ def _read_trees(text: str) -> Iterator[Any]:
         with contextlib.suppress(msgspec.DecodeError, RecursionError):
             yield msgspec.json.decode(text)  # ten times faster than parsing it as YAML
             return
-    yield from map(documents.build_tree, documents.parse(text))
+    yield from (documents.build_document(root).tree for root in documents.parse(text))
 
 
 def _convert_to_view(row: str, obj: dict[str, Any]) -> Any:
