@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from railwright.cluster import client as clients
-from railwright.cluster import errors, events, reflector, resources
+from railwright.cluster import errors, events, resources
 from railwright.fabric import views
 from railwright.fabric.injection import claim_requests
 from railwright.fabric.policy import model as policies
@@ -36,10 +36,9 @@ _MAX_OF_WORKLOAD = 16  # more are written when there are pods
 class _NotWrittenError(Exception):
     """Raised if a template is not written, because of the policy or the API server. The message has cause and fix."""
 
-    def __init__(self, text: str, *, is_refused: bool = False, retry_after: float = 0.0) -> None:
+    def __init__(self, text: str, *, is_refused: bool = False) -> None:
         super().__init__(text)
         self.is_refused = is_refused
-        self.retry_after = retry_after  # seconds that the API server asks to wait
 
 
 class ClaimTemplateController:
@@ -102,7 +101,7 @@ class ClaimTemplateController:
             try:
                 await self._write_template(key, pod)
             except _NotWrittenError as error:
-                pause = _RETRY_SECONDS + min(error.retry_after, reflector.MAX_RETRY_AFTER_SECONDS)
+                pause = _RETRY_SECONDS
                 if error.is_refused or not is_first:  # the replica may have the other policy in a moment
                     object_events.post_failure(self._poster, pod, f"ResourceClaimTemplate {key[1]}", str(error))
             self._due[key] = time.monotonic() + pause
@@ -135,7 +134,7 @@ class ClaimTemplateController:
                 return
             is_denied = isinstance(error, errors.ApiError) and _NO_RIGHT in error.message
             text = _DENIED if is_denied else error.sentence
-            raise _NotWrittenError(text, is_refused=True, retry_after=error.retry_after) from None
+            raise _NotWrittenError(text, is_refused=True) from None
 
     def _build_template(self, key: states.Key, pod: views.Pod, policy: policies.Policy) -> object:
         """Return the template. Raises _NotWrittenError."""

@@ -28,12 +28,6 @@ _WARNING = re.compile(r'\b\d{3} \S+ "(?P<text>(?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
 
 
-class _Details(msgspec.Struct, rename="camel"):
-    """The field `details` of a Status."""
-
-    retry_after_seconds: float = 0.0
-
-
 class Status(msgspec.Struct):
     """The API server's answer to a failed request, and the object of an ERROR event."""
 
@@ -41,7 +35,6 @@ class Status(msgspec.Struct):
     code: int = 0
     reason: str = ""
     message: str = ""
-    details: _Details | None = None
 
 
 decode_status = msgspec.json.Decoder(Status).decode
@@ -276,14 +269,12 @@ class Client:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # a proxy's page, or an empty body
             reason, message = response.reason or "", body[:_LONGEST_MESSAGE].decode(errors="replace")
             is_foreign = True
-        after = response.headers.get("Retry-After", "")
         return errors.ApiError(
             response.status,
             reason,
             message[:_LONGEST_STATUS],
             path,
             method=response.method,
-            retry_after=float(after) if after.isascii() and after.isdigit() else 0.0,
             where=errors.format_place(self.host),
             foreign=is_foreign,
             body=body,

@@ -38,7 +38,6 @@ class ClusterError(Exception):
     """Base class: a request to the API server failed."""
 
     status = 0  # of the response, if the API server returned an error
-    retry_after = 0.0  # seconds that the API server asks to wait
 
     def __init__(self, text: str, *, reason: str = "", fix: str = "") -> None:
         super().__init__(text)
@@ -74,14 +73,13 @@ class ApiError(ClusterError):
         path: str,
         *,
         method: str = "GET",
-        retry_after: float = 0.0,  # seconds
         where: str = "the API server",
         foreign: bool = False,  # the body was not a Kubernetes Status
         body: bytes = b"",
         warnings: tuple[str, ...] = (),
     ) -> None:
         super().__init__(f"{path}: {status} {reason}: {message}", reason=reason)
-        self.status, self.message, self.retry_after = status, message, retry_after
+        self.status, self.message = status, message
         self.foreign, self.body, self.warnings = foreign, body, warnings
         self._path, self._method, self._where = path, method, where
 

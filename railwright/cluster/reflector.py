@@ -8,8 +8,7 @@ What happens after each failure, while the sink keeps its objects:
 
     no connection, silence        resume the watch: nothing was missed, because versions continue
     an untrusted certificate      the client reads its CA again with the next request
-    401, 403, 429, 5xx            the same request again, after a pause and Retry-After. Of a 401, the client has read
-                                  its credentials again
+    401, 403, 429, 5xx            the same request again, after a pause. Of a 401, the client reads new credentials
     404 of a CRD                  there are no such objects; look again in half a minute
     410, ERROR event              list again: events may be missing
     an object that is unreadable  its last state stays; everything else goes on
@@ -40,8 +39,7 @@ from railwright.fabric.policy import model
 
 _PAGE = 500  # objects per list page: bounds memory here and in the API server
 _FORBIDDEN, _NOT_FOUND = 403, 404
-FIRST_PAUSE_SECONDS = 0.1
-MAX_RETRY_AFTER_SECONDS = 300.0  # upper bound on Retry-After
+_FIRST_PAUSE_SECONDS = 0.1
 SLICE = 10  # objects decoded between two iterations of the event loop: 0.1 ms for pods of 7 kB, 0.3 ms if all changed
 _MAX_LOGGED = 1000  # objects that are not read, or in part, and are remembered to log each once
 _SKIPPED = "object skipped: its last known state stays"
@@ -101,7 +99,7 @@ class Reflector:
         # What the sink has, by which a list is compared with it. Objects themselves are not kept: sinks keep parts.
         self._known: dict[watch_wire.Key, watch_wire.Identity] = {}
         self._logged: dict[watch_wire.Key | None, str] = {}  # errors of objects, and of the watch (None)
-        self._next_pause = FIRST_PAUSE_SECONDS  # the longest; doubled by each until the watch works
+        self._next_pause = _FIRST_PAUSE_SECONDS  # the longest; doubled by each until the watch works
         self._last_contact = time.monotonic()
         self._decode = msgspec.json.Decoder(spec.kind.view).decode
 
@@ -148,7 +146,7 @@ class Reflector:
             fix = self._spec.grant if self._spec.grant and failure.status == _FORBIDDEN else failure.sentence
             self._log_once(None, str(failure), message, fix=fix)
             self._count_failure(self.kind.name, str(failure.status or _REASONS.get(type(failure), "unread")))
-        await self._pause(failure.retry_after)
+        await self._pause()
 
     async def _wait_for_crd(self) -> None:
         """Empty the sink, because an absent CRD has no objects, and wait: it may be installed at any time."""
@@ -252,8 +250,7 @@ class Reflector:
         event = await watch_wire.decode(watch_wire.decode_event, line)
         if event.type == "ERROR":
             status = clients.decode_status(event.object)
-            retry_after = status.details.retry_after_seconds if status.details else 0.0
-            raise _StreamError(status.code, status.reason, status.message, self.kind.path, retry_after=retry_after)
+            raise _StreamError(status.code, status.reason, status.message, self.kind.path)
         identity = watch_wire.decode_identified(event.object).metadata
         self._record_contact()
         self._reset_backoff()
@@ -291,13 +288,13 @@ class Reflector:
 
     def _reset_backoff(self) -> None:
         """Make pauses short again, and log the next failure even if it equals the last one."""
-        self._next_pause = FIRST_PAUSE_SECONDS
+        self._next_pause = _FIRST_PAUSE_SECONDS
         self._logged.pop(None, None)
 
-    async def _pause(self, retry_after: float = 0.0) -> None:
-        """Sleep exponentially longer with full jitter, up to a limit, and in addition to Retry-After (seconds)."""
+    async def _pause(self) -> None:
+        """Sleep exponentially longer with full jitter, up to a limit."""
         longest, self._next_pause = self._next_pause, min(2 * self._next_pause, self.longest_pause_seconds)
-        await asyncio.sleep(min(retry_after, MAX_RETRY_AFTER_SECONDS) + random.uniform(0, longest))  # noqa: S311 - jitter
+        await asyncio.sleep(random.uniform(0, longest))  # noqa: S311 - jitter
 
     def _log_once(self, key: watch_wire.Key | None, error: str, message: str, **fields: str) -> None:
         """Log an error of an object (None: of the watch), unless it equals the last one and has not ended."""

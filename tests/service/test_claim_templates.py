@@ -5,7 +5,6 @@ import base64
 import copy
 import json
 import re
-import time
 
 import api_stub
 import msgspec
@@ -17,7 +16,6 @@ import working
 from admitting import admit_pod, cpu, decode_pod, fabric, gpus, list_messages, plan_pod, pod
 from aiohttp import test_utils
 
-from railwright.cluster import errors
 from railwright.fabric.claims import objects
 from railwright.fabric.policy import shortcomings
 from railwright.serving import metrics
@@ -133,20 +131,6 @@ async def test_a_failed_write_is_reported_and_tried_again(server, start, status)
     (name,) = list_templates(server)
     assert name in replica.messages[0]
     assert str(status) in replica.messages[0]
-
-
-async def test_a_refused_write_is_tried_again_after_retry_after(start, monkeypatch):
-    policy, times = build_policy(), []
-    replica = start(policy)
-
-    async def post(path, _):
-        times.append(time.monotonic())
-        raise errors.ApiError(429, "TooManyRequests", "", path, retry_after=0.5)
-
-    monkeypatch.setattr(replica.client, "post", post)
-    replica.observe(build_pod(policy, 0))
-    await shell.until(lambda: len(times) == 2)
-    assert times[1] - times[0] >= 0.6
 
 
 async def test_a_template_written_by_another_replica_is_used(server, start):
