@@ -40,7 +40,6 @@ _UNENFORCED_OUTCOMES = {  # by the code of a warning
     AdmissionCode.WOULD_REJECT.value: reviews.WOULD_REFUSE,
     AdmissionCode.WOULD_INJECT.value: reviews.WOULD_PATCH,
 }
-_MAX_GENERATE_NAME = 58  # characters before the five that the API server appends
 
 
 async def ask(client: clients.Client, template: templates.Template) -> previews.AdmissionPreview:
@@ -116,9 +115,9 @@ async def _create(client: clients.Client, pod: Tree) -> tuple[bytes, tuple[str, 
     except errors.ApiError as error:
         if error.status != 409 or "name" not in pod["metadata"]:
             raise
-    metadata = {key: value for key, value in pod["metadata"].items() if key != "name"}
-    renamed = {**pod, "metadata": {**metadata, "generateName": pod["metadata"]["name"][:_MAX_GENERATE_NAME]}}
-    return await client.create(path, renamed)
+    metadata = dict(pod["metadata"])
+    metadata["generateName"] = metadata.pop("name")  # the API server cuts a long one
+    return await client.create(path, {**pod, "metadata": metadata})
 
 
 async def _complete_without_railwright(client: clients.Client, pod: Tree) -> Tree:
@@ -133,7 +132,7 @@ async def _complete_without_railwright(client: clients.Client, pod: Tree) -> Tre
     before = _decode_comparable(body, pod, client.host)
     own_labels = before["metadata"]["labels"] | labels  # also the author's fabric again
     if names.FABRIC not in labels:
-        del own_labels[names.FABRIC]
+        own_labels.pop(names.FABRIC, None)
     own_metadata = before["metadata"] | {"labels": own_labels}
     return before | {"metadata": {key: value for key, value in own_metadata.items() if value}}
 

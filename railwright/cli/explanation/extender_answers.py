@@ -37,14 +37,6 @@ class NoExtenderError(output.UnreadableError):
     """Raised if the extender gave no explanation. The message has the cause and the fix."""
 
 
-def read_token(path: str) -> str:
-    """Return the token in the file of --token-file; "" without one. Raise UnreadableError."""
-    try:
-        return output.read_text(path).strip() if path else ""
-    except output.UnreadableError as error:
-        raise output.UnreadableError(f"--token-file {error}") from error
-
-
 async def ask(client: clients.Client, namespace: str, name: str, given: str) -> overview_types.Explanation:
     """Return the explanation of a pod. Uses the token `given`, otherwise the kubeconfig's. Raises NoExtenderError."""
     path = f"/explain/{parse.quote(namespace, safe='')}/{parse.quote(name, safe='')}"

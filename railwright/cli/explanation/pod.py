@@ -248,7 +248,7 @@ def explain(arguments: argparse.Namespace, form: str, name: str) -> int:
     injected, if its preflight failed, or if the gang never fits or is spread; otherwise 0.
     """
     namespace, name = job_pods.locate(arguments, form, name)
-    token = extender_answers.read_token(arguments.token_file)
+    token = output.read_text(arguments.token_file).strip() if arguments.token_file else ""
 
     async def read(client: clients.Client) -> tuple[PodRecord, str]:
         chosen = name if form == "pod" else await _choose_pod(client, namespace, form, name)
