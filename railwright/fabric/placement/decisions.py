@@ -174,18 +174,14 @@ def _summarize_peers(
     view: node_index.RequestView,
     bandwidth_of_placed: node_evaluation.Bandwidth,
 ) -> planner.PlacedPeers:
-    """Return the leaves, rails and bandwidth of the placed peers."""
+    """Return the leaves, node shapes and bandwidth of the placed peers."""
     known = view.find_classes([peer.node for peer in gang.placed_workers])
     classes = {node_class for node_class in known if node_class is not None}
-    rails = node_evaluation.ALL_RAILS
-    for node_class in classes:
-        rails &= node_class.available_rails
+    on_nodes = [sum(shares) for node_class in classes if (shares := node_class.shares[0])]
     return planner.PlacedPeers(
         leaves=ring.list_nearest_leaves(view.request.rank),
-        bandwidth=bandwidth_of_placed,
+        bandwidth=min([bandwidth_of_placed, *on_nodes]),
         shapes={node_class.facts.shape for node_class in classes},
-        rails=rails,
-        rail_shares={node_class.shares[0] for node_class in classes},
     )
 
 
@@ -216,7 +212,7 @@ def plan_single_pod(view: node_index.RequestView) -> planner.Plan:
     leaves = _choose_nodes(view)
     classes = [node_class for counts in leaves.values() for node_class in counts]
     if classes and not any(known.is_idle for known in classes):  # for idle nodes scores depend on the plan
-        slowest = min(classes, key=lambda known: node_evaluation.list_bandwidths(known, known.rails)[0])
+        slowest = min(classes, key=lambda known: known.bandwidths[0])
         leaves = {leaf: {slowest: counts[slowest]} for leaf, counts in leaves.items() if slowest in counts}
     return planner.solve(1, planner.build_capacity_on(view.index, leaves)) if leaves else planner.NO_PLAN
 

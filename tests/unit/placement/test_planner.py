@@ -1,8 +1,6 @@
 """The planner compared with every choice of nodes and leaves, by the definition of bandwidth."""
 
-import functools
 import itertools
-import operator
 
 import msgspec
 from hypothesis import given
@@ -30,7 +28,7 @@ def grade(shares=(1 / 3,) * RAILS, alignments=(1.0,), shape=""):
         slot_numa_factors=alignments,
         shares=(shares,) * (len(alignments) + 2),
         rails=sum(1 << bit for bit, share in enumerate(shares) if share),
-        available_rails=node_evaluation.ALL_RAILS,
+        bandwidths=[alignment * sum(shares) for alignment in alignments],
         is_idle=True,
         is_full=False,
         has_unsplit_slot=True,
@@ -62,11 +60,7 @@ def supply(nodes, ratios=(), busy=(), absent=()):
 
 def worth(members, ratios, sizes):
     """Return the modelled bandwidth of members of (leaf, grade, alignment)."""
-    common = functools.reduce(operator.and_, (capacity.rails for _, capacity, _ in members))
-    values = [
-        alignment * sum(share for bit, share in enumerate(capacity.shares[1]) if common >> bit & 1)
-        for _, capacity, alignment in members
-    ]
+    values = [alignment * sum(capacity.shares[1]) for _, capacity, alignment in members]
     for level, ratio in enumerate(ratios):
         domains = {leaf[level:] for leaf, _, _ in members}
         if len(domains) > 1:
@@ -129,28 +123,6 @@ def test_nodes_without_a_leaf_label_are_the_last_resort():
     plan = planner.solve(5, supply(nodes))
     assert plan.leaves == (LEAVES[0], ())
     assert plan.is_complete
-
-
-def test_nodes_without_a_common_rail_are_the_fewest_leaves_too():
-    one, other = grade((1 / 3, 0.0, 0.0)), grade((0.0, 1 / 3, 1 / 3))
-    nodes = [*[(LEAVES[0], one)] * 2, *[(LEAVES[0], other)] * 2, (LEAVES[3], one), (LEAVES[3], other)]
-    plan = planner.solve(4, supply(nodes))
-    assert (plan.leaves, plan.bandwidth) == ((LEAVES[0],), 0.0)
-
-
-def lack(mask):
-    """Return the grade of a node that has these of eight rails."""
-    return grade(tuple(1 / 8 if mask >> bit & 1 else 0.0 for bit in range(8)))
-
-
-ONE_SHORT = [0xFF & ~(1 << bit) for bit in range(8)]
-
-
-def test_a_gang_on_nodes_that_lack_many_different_rails_uses_their_common_rails():
-    plan = planner.solve(9, supply([(LEAVES[0], lack(mask)) for mask in (*ONE_SHORT[:7], 0x8F, 0x87)]))
-    assert plan.is_complete
-    assert plan.rails == 0x80
-    assert plan.bandwidth == 1 / 8
 
 
 # --- the chosen leaves against every other choice -------------------------------------------------------------

@@ -97,10 +97,6 @@ def test_waiting_gangs_cost_others_no_bandwidth(seeds):
     assert [fault for seed in seeds for fault in place_beside_waiting(seed)] == []
 
 
-def test_a_gang_that_avoids_reserved_leaves_enters_no_domain_twice():
-    assert place_beside_waiting(74) == []
-
-
 def place_beside_peers(seed: int) -> list[str]:
     """Place the rest of a gang whose first pods another scheduler has placed on any nodes, at most six."""
     case = small.draw_case(seed)

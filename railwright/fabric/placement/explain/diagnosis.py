@@ -77,7 +77,7 @@ def _explain_prior_rights(decision: decisions.Decision) -> Iterable[reason.Reaso
 def _explain_leaf_count(decision: decisions.Decision) -> Iterable[reason.Reason]:
     """Yield the reason why the gang does not fit on one leaf less, even on the largest leaves."""
     plan, unplaced, peers_by_leaf = decision.plan, decision.gang.unplaced, decision.peers_by_leaf
-    slots_by_leaf = _count_slots_by_leaf(decision, 0, 0.0)
+    slots_by_leaf = _count_slots_by_leaf(decision, 0.0)
     fewer = sorted(slots_by_leaf, key=lambda leaf: (-slots_by_leaf[leaf], leaf))[: max(0, len(plan.leaves) - 1)]
     if not fewer:
         return
@@ -131,7 +131,7 @@ def _explain_bandwidth(decision: decisions.Decision) -> Iterable[reason.Reason]:
         )
         return
     at_most = f"at most {plan.bandwidth:.2f} of the bandwidth"
-    better = _count_slots_by_leaf(decision, plan.rails, plan.bandwidth + node_explainer.CLOSE)
+    better = _count_slots_by_leaf(decision, plan.bandwidth + node_explainer.CLOSE)
     if sum(better.values()) >= remaining:
         weak = _list_weak_uplinks(decision, plan.leaves, plan.bandwidth + 2 * node_explainer.CLOSE)
         if weak:
@@ -265,10 +265,10 @@ def _count_free_slots(decision: decisions.Decision) -> int:
 
 
 def _count_slots_by_leaf(
-    decision: decisions.Decision, rails: int, min_bandwidth: node_evaluation.Bandwidth
+    decision: decisions.Decision, min_bandwidth: node_evaluation.Bandwidth
 ) -> dict[topology.Domain, int]:
-    """Return the number of slots of each labelled leaf on these rails at `min_bandwidth`. 0 as either means any."""
-    slots_by_leaf = decision.capacity.count_slots(rails, min_bandwidth)
+    """Return the number of slots of each labelled leaf at this bandwidth."""
+    slots_by_leaf = decision.capacity.count_slots(min_bandwidth)
     slots_by_leaf.pop(topology.NO_DOMAIN, None)
     return slots_by_leaf
 
@@ -280,7 +280,7 @@ def _count_degradations(
     nodes: Counter[str] = Counter()
     for leaf in leaves:
         for node_class, count in decision.capacity.nodes[leaf].items():
-            better = node_class.count_slots(decision.plan.rails, min_bandwidth + 2 * node_explainer.CLOSE)
+            better = node_class.count_slots(min_bandwidth + 2 * node_explainer.CLOSE)
             if node_class.slot_numa_factors and not better:
                 degradations = node_explainer.list_degradations(node_class)
                 nodes.update(dict.fromkeys([degradation.text for degradation in degradations], count))

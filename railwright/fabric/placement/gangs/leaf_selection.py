@@ -71,11 +71,6 @@ class LeafCost(NamedTuple):
     pods_on_other_nodes: int = 0  # pods that do not fit on the partly used nodes
     slots: tuple[int, ...] = ()  # of the leaves, of their spines, and of the domains of each level above
 
-    @property
-    def domains(self) -> tuple[int, int, int]:
-        """Return (leaves, spines, distance): the cost without slot counts, which is comparable for different rails."""
-        return self.leaves, self.spines, self.distance
-
 
 class LeafChoice(msgspec.Struct, frozen=True):
     """The selected leaves and their cost."""

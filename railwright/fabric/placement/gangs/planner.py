@@ -3,10 +3,8 @@
 A gang is as fast as its slowest pod, so bandwidth is a threshold. The planner takes the highest threshold at which the
 nodes that reach it, in domains with uplinks that reach it, can hold the gang. At that threshold it prefers, in this
 order: one node shape (that of the placed peers, if any), the fewest leaves, the fewest spines, closest to the peers,
-the most rails, the tightest leaves. A gang uses the rails that all its nodes have, so each set of rails is planned
-on its own; the placed peers have less bandwidth if the gang gives up a rail. The input is the capacity of each
-leaf (`GangCapacity`); pods, node names and scores do not occur here. The planner is a pure function and runs for each
-pod.
+the tightest leaves. The input is the capacity of each leaf (`GangCapacity`); pods, node names and scores do not occur
+here. The planner is a pure function and runs for each pod.
 
 For example, a gang of 7 pods that each take a node with 4 rails. Uplinks are oversubscribed 4:1, so a leaf of n nodes
 carries n/4 of a pod's bandwidth to other leaves. Leaf a has 6 nodes, 4 of them free, and one rail of one of these is
@@ -55,18 +53,17 @@ class GangCapacity(msgspec.Struct, frozen=True):
 
     def count_slots(
         self,
-        rails: int = 0,
         min_bandwidth: node_evaluation.Bandwidth = 0.0,
         shape: str | None = None,
         *,
         only_used: bool = False,
     ) -> dict[topology.Domain, int]:
-        """Return the number of slots of each leaf on these rails at this bandwidth, on nodes of one shape if given.
+        """Return the number of slots of each leaf at this bandwidth, on nodes of one shape if given.
 
         With `only_used`, count only partly used nodes that hold the pod without a split over NUMA nodes.
         """
         slots = {
-            node_class: node_class.count_slots(rails, min_bandwidth)
+            node_class: node_class.count_slots(min_bandwidth)
             if (shape is None or node_class.facts.shape == shape) and not (only_used and node_class.fill_priority)
             else 0
             for node_class in self.classes
@@ -143,8 +140,6 @@ def build_capacity_on(
 
 # --- the plan -------------------------------------------------------------------------------------------------
 
-_MAX_RAIL_SETS = 32  # sets of common rails that are tried; more exist only if many nodes lack different rails
-
 
 class Plan(msgspec.Struct, frozen=True):
     """The leaves to fill, in order, with the modelled bandwidth."""
@@ -152,7 +147,6 @@ class Plan(msgspec.Struct, frozen=True):
     slots_by_leaf: Mapping[topology.Domain, int]  # slots of each planned leaf at this bandwidth, in the order to fill
     bandwidth: node_evaluation.Bandwidth  # modelled, of the slowest pod or uplink crossing
     is_complete: bool  # False: the cluster has too few slots for the unplaced pods
-    rails: int  # bit mask of the rails that every pod has
     shape: str | None = None  # the only node shape used; None if all nodes have one shape, or one shape cannot hold all
 
     @property
@@ -171,25 +165,18 @@ class Plan(msgspec.Struct, frozen=True):
 
     def is_met_by(self, node_class: node_evaluation.NodeClass) -> bool:
         """True if a node of this class reaches the plan's bandwidth."""
-        return self.uses_shape_of(node_class) and node_class.count_slots(self.rails, self.bandwidth) > 0
+        return self.uses_shape_of(node_class) and node_class.count_slots(self.bandwidth) > 0
 
 
-NO_PLAN = Plan(slots_by_leaf={}, bandwidth=0.0, is_complete=False, rails=0)
+NO_PLAN = Plan(slots_by_leaf={}, bandwidth=0.0, is_complete=False)
 
 
 class PlacedPeers(msgspec.Struct, frozen=True):
     """Summary of the placed peers."""
 
     leaves: Sequence[topology.Domain] = ()  # nearest in rank first
-    bandwidth: node_evaluation.Bandwidth = 1.0  # planned for them; better nodes than that do not make the gang faster
+    bandwidth: node_evaluation.Bandwidth = 1.0  # of the slowest; better nodes than that do not make the gang faster
     shapes: Collection[str] = ()  # of their nodes; one shape is preferred for the rest, several shapes are ignored
-    rails: int = node_evaluation.ALL_RAILS  # bit mask of the rails that all of them have; the gang cannot use others
-    # their bandwidth by rail, as a share of all requested rails; one item for each different node
-    rail_shares: Collection[tuple[node_evaluation.Bandwidth, ...]] = ()
-
-    def limit_bandwidth(self, rails: int) -> node_evaluation.Bandwidth:
-        """Return the bandwidth of the slowest placed peer, if the gang uses these rails only."""
-        return min([self.bandwidth, *(node_evaluation.sum_shares(shares, rails) for shares in self.rail_shares)])
 
 
 NO_PEERS = PlacedPeers()
@@ -199,57 +186,38 @@ def solve(remaining: int, capacity: GangCapacity, peers: PlacedPeers = NO_PEERS)
     """Return the plan for `remaining` unplaced pods."""
     peer_leaves = tuple(leaf for leaf in dict.fromkeys(peers.leaves) if leaf != topology.NO_DOMAIN)
     # What the placed peers cannot exceed is no reason to take better nodes for the rest, which other gangs could use.
-    crossing_limit = _limit_by_crossings(peer_leaves, capacity)
-    limits = {
-        rails: min(crossing_limit, peers.limit_bandwidth(rails)) for rails in _list_rail_sets(capacity, peers.rails)
-    }
+    limit = min(peers.bandwidth, _limit_by_crossings(peer_leaves, capacity))
 
     @functools.cache  # what is asked for to find the bandwidth is asked for again to choose leaves
-    def build_request(rails: int, least: node_evaluation.Bandwidth, shape: str | None) -> leaf_selection.LeafRequest:
-        slots_by_leaf = capacity.count_slots(rails, least, shape)
+    def build_request(least: node_evaluation.Bandwidth, shape: str | None) -> leaf_selection.LeafRequest:
+        slots_by_leaf = capacity.count_slots(least, shape)
         slots_by_leaf.pop(topology.NO_DOMAIN, None)
         carrying = functools.partial(capacity.uplinks.select_carrying, least=least - node_evaluation.TOLERANCE)
         return leaf_selection.LeafRequest(remaining, slots_by_leaf, peer_leaves, carrying)
 
-    def list_fitting(least: node_evaluation.Bandwidth) -> list[int]:
-        """Return the sets of rails with which the gang fits on labelled leaves at this bandwidth."""
-        fast = [rails for rails, limit in limits.items() if limit >= least - node_evaluation.TOLERANCE]
-        return [rails for rails in fast if build_request(rails, least, None).fits]
+    def choose(shape: str | None) -> leaf_selection.LeafChoice | None:
+        used = capacity.count_slots(highest, shape, only_used=True)
+        return leaf_selection.choose_leaves(build_request(highest, shape), used)
 
-    def choose(rails: int, shape: str | None) -> leaf_selection.LeafChoice | None:
-        used = capacity.count_slots(rails, highest, shape, only_used=True)
-        return leaf_selection.choose_leaves(build_request(rails, highest, shape), used)
-
-    of_slots = {
-        min(value, limit)
-        for rails, limit in limits.items()
-        for node_class in capacity.classes
-        for value in node_evaluation.list_bandwidths(node_class, rails)
-    }
+    of_slots = {min(value, limit) for node_class in capacity.classes for value in node_class.bandwidths}
     highest = max(of_slots, default=0.0)
-    if not list_fitting(highest):  # most gangs fit: no uplink limits them
+    if not build_request(highest, None).fits:  # most gangs fit: no uplink limits them
         of_uplinks = _list_uplink_bandwidths(capacity, peer_leaves)
         values = sorted({value for value in of_slots | of_uplinks if value < highest}, reverse=True)
         # what fits at a value fits at lower ones
-        at = bisect.bisect_left(values, x=True, key=lambda value: bool(list_fitting(value)))
+        at = bisect.bisect_left(values, x=True, key=lambda value: build_request(value, None).fits)
         if at == len(values):
             return _build_incomplete_plan(remaining, capacity, peer_leaves)
         highest = values[at]
     shapes = sorted({node_class.facts.shape for node_class in capacity.classes if node_class.slot_numa_factors})
     is_divided = len(peers.shapes) <= 1 and len({*shapes, *peers.shapes}) > 1
-    # Leaves are chosen for each set of rails that reaches this bandwidth: with fewer rails more nodes qualify. One
-    # shape outweighs fewer leaves. The slots of leaves are compared for one set only: a node has other slots with
-    # other rails. On ties the first set, which has the most rails.
-    choices = []
-    for rails in list_fitting(highest):
-        options: list[tuple[leaf_selection.LeafChoice | None, str | None]]
-        options = [(choose(rails, shape), shape) for shape in (peers.shapes or shapes if is_divided else ())]
-        if not any(choice for choice, _ in options):
-            options = [(choose(rails, None), None)]
-        possible = [(choice, shape) for choice, shape in options if choice is not None]
-        choices.append((rails, *min(possible, key=lambda row: (row[0].cost, row[0].leaves))))
-    rails, chosen, shape = min(choices, key=lambda row: (row[2] is None, row[1].cost.domains))
-    return Plan(chosen.slots_by_leaf, highest, is_complete=True, rails=rails, shape=shape)
+    options: list[tuple[leaf_selection.LeafChoice | None, str | None]]  # one shape outweighs fewer leaves
+    options = [(choose(shape), shape) for shape in (peers.shapes or shapes if is_divided else ())]
+    if not any(choice for choice, _ in options):
+        options = [(choose(None), None)]
+    possible = [(choice, shape) for choice, shape in options if choice is not None]
+    chosen, shape = min(possible, key=lambda row: (row[0].cost, row[0].leaves))
+    return Plan(chosen.slots_by_leaf, highest, is_complete=True, shape=shape)
 
 
 def _list_uplink_bandwidths(
@@ -297,24 +265,3 @@ def count_min_leaves(remaining: int, capacity: GangCapacity, peer_leaves: Collec
     remaining -= sum(slots_by_leaf.pop(leaf, 0) for leaf in labelled)
     left = itertools.accumulate(sorted(slots_by_leaf.values(), reverse=True), operator.sub, initial=remaining)
     return len(labelled) + min(sum(1 for pods in left if pods > 0), len(slots_by_leaf))
-
-
-def _list_rail_sets(capacity: GangCapacity, rails: int) -> Sequence[int]:
-    """Return the subsets of `rails` that a gang may have in common, as bit masks, the largest first.
-
-    If there are too many, return the largest ones, and the common rails of more and more nodes. The last one is the set
-    of rails that all nodes have, so every gang that fits has a feasible set.
-    """
-    masks = sorted(
-        {node_class.rails & rails for node_class in capacity.classes if node_class.slot_numa_factors},
-        key=int.bit_count,
-        reverse=True,
-    )
-    closed = set(masks)
-    for mask in masks:
-        closed |= {mask & other for other in closed}
-        if len(closed) > _MAX_RAIL_SETS:
-            largest = sorted(closed, key=int.bit_count, reverse=True)[:_MAX_RAIL_SETS]
-            closed = {*largest, *itertools.accumulate(masks, operator.and_)}
-            break
-    return sorted(closed, key=int.bit_count, reverse=True)

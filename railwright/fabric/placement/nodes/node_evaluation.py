@@ -7,7 +7,6 @@ The input is the state of a node (`NodeFacts`, hashable). The output (`NodeClass
 slot, and the inputs of all score terms except locality. Devices that are taken, or a broken rail, leave no slot.
 """
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -52,7 +51,6 @@ class NodeFacts(NamedTuple):
 Bandwidth = float
 """Modelled bandwidth, 0..1."""
 
-ALL_RAILS = -1  # as a bit mask
 TOLERANCE = 1e-9  # two sums of the same shares may differ in the last bit
 
 
@@ -95,7 +93,7 @@ class NodeClass(msgspec.Struct, frozen=True, eq=False):
     # bandwidth of each needed rail, as a share of all needed rails, with 0, 1, ... further pods on the node
     shares: tuple[tuple[Bandwidth, ...], ...]
     rails: int  # bit mask of the needed rails that have bandwidth left
-    available_rails: int  # bit mask of the rails that the node has, free or not; all bits if the pod needs no rail
+    bandwidths: Sequence[Bandwidth]  # per pod with 1, 2, ... further pods on the node, which all share its NICs
     is_idle: bool  # no accelerator or rail of the node is in use
     is_full: bool  # too few resources are free for a pod
     has_unsplit_slot: bool  # one of its slots uses no more NUMA nodes than necessary
@@ -110,30 +108,17 @@ class NodeClass(msgspec.Struct, frozen=True, eq=False):
         """Return the factor of the slot of this number, from 1; 1 if there is no such slot."""
         return next(iter(self.slot_numa_factors[number - 1 :]), 1.0)
 
-    def count_slots(self, rails: int, min_bandwidth: Bandwidth) -> int:
-        """Return the number of slots on a node at this bandwidth or more, over these rails."""
+    def count_slots(self, min_bandwidth: Bandwidth) -> int:
+        """Return the number of slots on a node at this bandwidth or more."""
         least = min_bandwidth - TOLERANCE
-        bandwidths = list_bandwidths(self, rails)
-        for slot, value in enumerate(bandwidths):  # best first
+        for slot, value in enumerate(self.bandwidths):  # best first
             if value < least:
                 return slot
-        return len(bandwidths)
+        return len(self.bandwidths)
 
 
 Counts = dict[NodeClass, int]
 """Number of nodes by class."""
-
-
-@functools.lru_cache(maxsize=4096)  # a plan asks some twenty times for those of a few classes
-def list_bandwidths(node_class: NodeClass, rails: int) -> Sequence[Bandwidth]:
-    """Return the bandwidth per pod with 1, 2, ... further pods on a node; () if it lacks any of the rails.
-
-    The pods share its NICs, so that each further one slows down all.
-    """
-    if node_class.rails & rails != rails:
-        return ()
-    factors = enumerate(node_class.slot_numa_factors, 1)
-    return tuple([factor * sum_shares(node_class.shares[pods], rails) for pods, factor in factors])
 
 
 # --- evaluation -----------------------------------------------------------------------------------------------
@@ -154,7 +139,7 @@ def evaluate(kind: scheduling_request.SchedulingRequest, facts: NodeFacts) -> No
         factors = [_compute_numa_factor(kind, assignment) for assignment in assignments[:slots]]
         has_unsplit_slot = _has_unsplit_slot(kind, facts, assignments[:slots])
     shares = tuple([_compute_shares(kind, pools, pods) for pods in range(max(1, slots) + 1)])
-    there = [pool.devices.allocatable > 0 and rate > 0 for pool in pools for rate in pool.rates]
+    factors.sort(reverse=True)
     is_idle = all(devices.free >= devices.allocatable for devices in facts.devices)
     return NodeClass(
         facts=facts,
@@ -162,19 +147,15 @@ def evaluate(kind: scheduling_request.SchedulingRequest, facts: NodeFacts) -> No
         pools=pools,
         usage=usage,
         numa_assignments=assignments,
-        slot_numa_factors=tuple(sorted(factors, reverse=True)),
+        slot_numa_factors=tuple(factors),
         shares=shares,
-        rails=_build_mask([share > 0 for share in shares[1]]),
-        available_rails=_build_mask(there) if there else ALL_RAILS,
+        rails=sum(1 << bit for bit, share in enumerate(shares[1]) if share > 0),
+        bandwidths=tuple([factor * (sum(shares[pods]) if pools else 1.0) for pods, factor in enumerate(factors, 1)]),
         is_idle=is_idle,
         is_full=not facts.fits_by_other_resources or not all(by_device),
         has_unsplit_slot=has_unsplit_slot,
         fill_priority=2 * (not has_unsplit_slot) + is_idle,
     )
-
-
-def _build_mask(bits: Sequence[bool]) -> int:
-    return sum(1 << bit for bit, is_set in enumerate(bits) if is_set)
 
 
 def _list_pools(kind: scheduling_request.SchedulingRequest, facts: NodeFacts) -> tuple[Pool, ...]:
