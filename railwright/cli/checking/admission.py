@@ -26,13 +26,9 @@ from railwright.fabric import names, text
 GROUP = "admission"
 
 _ENABLE = "railwright enable"
-_DISABLED = (
-    f"railwright is disabled (`railwright disable`): ConfigMap {DISABLED} has the deleted objects, and "
-    "labelled pods are created without their network"
-)
 _COPY_LEFT = (
-    f"ConfigMap {DISABLED} of `railwright disable` is left: the command stopped halfway, or an upgrade "
-    "enabled railwright again"
+    f"ConfigMap {DISABLED} of `railwright disable` is left: the command stopped halfway, or an upgrade enabled "
+    "railwright again"
 )
 _APPLY = "apply the webhook configurations again: {apply}; then, for the caBundle: railwright certs rotate"
 _EDIT = f"kubectl edit mutatingwebhookconfiguration {INSTALLATION}"
@@ -70,11 +66,14 @@ def check_webhook_entries(snapshot: Snapshot) -> Result:
     Warns about a copy that is still there beside the webhooks: the next `disable` would keep the older objects in it.
     Warns about entries that this release does not have, usually left by another release.
     """
+    copy = snapshot.peek("disabled")
     for source in ("mutating", "validating"):
         if snapshot.find(source, INSTALLATION) is None:
-            if snapshot.has_copy and source == "mutating":
-                return fail(_DISABLED, _ENABLE)
             missing = f"{source.capitalize()}WebhookConfiguration {INSTALLATION} does not exist"
+            if copy and source == "mutating":
+                return fail(
+                    f"{missing}: railwright is disabled, and ConfigMap {DISABLED} has what was deleted", _ENABLE
+                )
             return fail(f"{missing}: the API server does not call the webhook")
     installed = {str(hook.get("name")): hook for hook in snapshot.hooks}
     expected = read_expected()
@@ -86,7 +85,7 @@ def check_webhook_entries(snapshot: Snapshot) -> Result:
     if unusual := [f"{name}: {problem}" for name, hook, shipped in pairs for problem in _compare_calls(hook, shipped)]:
         fix = f"apply the entries again: {{apply webhook.failurePolicy=Fail}}; or {_EDIT}"
         return warn(text.join_first(unusual, 3), fix)
-    if snapshot.has_copy:
+    if copy:
         return warn(_COPY_LEFT, _ENABLE)
     if unexpected := sorted(installed.keys() - expected.keys()):
         return warn(f"entries that this release does not have: {', '.join(unexpected)}")
@@ -200,7 +199,7 @@ def check_admission_policy(snapshot: Snapshot) -> Result:
             )
         return ok("they let opted-in pods pass, as mode warn requires")
     if unbound := text.join_first((name for name in own if not actions[name]), 5):
-        fix = _ENABLE if snapshot.has_copy else ""
+        fix = _ENABLE if snapshot.peek("disabled") else ""
         return fail(f"{unbound} has no ValidatingAdmissionPolicyBinding, so it has no effect", fix)
     if without_deny := text.join_first((name for name in own if "Deny" not in actions[name]), 5):
         return warn(f"{without_deny} is bound without Deny: the pods it reports still run")

@@ -6,12 +6,11 @@ Each runs once for each fabric and names it in its result, except the row about 
 from collections.abc import Iterable, Mapping, Sequence
 
 from railwright.cli.checking import rows
-from railwright.cli.checking.rows import Result, fail, ok, row, warn, warn_of
+from railwright.cli.checking.rows import Result, State, fail, ok, row, warn, warn_of
 from railwright.cli.checking.snapshots import Snapshot, require
 from railwright.fabric import hypernodes, intent, names, resources, text, topology
 from railwright.fabric.placement.state import object_info
 from railwright.fabric.policy import model, presets, shortcomings
-from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode as Code
 
 GROUP = "nodes and rails"
@@ -75,18 +74,15 @@ def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Result:
             "create it, or correct its name in the policy (Multus brings the kind): kubectl get net-attach-def "
             f"-A; {rows.EDIT_POLICY}",
         )
-    found = _find_shortcomings(snapshot, fabric)
-    if different := found.get(Code.RAIL_RESOURCES_DIFFER):
-        return fail(different.text)
-    if elsewhere := found.get(Code.ADDRESSES_DIFFER):
-        return warn(elsewhere.text)
-    return ok(text.format_count(len(named), "network"))
+    states = {Code.RAIL_RESOURCES_DIFFER: State.FAIL, Code.ADDRESSES_DIFFER: State.WARN}
+    return _find_shortcoming(snapshot, fabric, states) or ok(text.format_count(len(named), "network"))
 
 
-def _find_shortcomings(snapshot: Snapshot, fabric: model.Fabric) -> Mapping[str, reasons.Reason]:
-    """Return a reason by code for what the fabric needs and the cluster lacks, as in the webhook's warnings."""
-    reasons_found = shortcomings.find_in_fabric(fabric, snapshot.accelerators, snapshot.facts)
-    return {reason.code: reason for reason in reasons_found}
+def _find_shortcoming(snapshot: Snapshot, fabric: model.Fabric, states: Mapping[Code, State]) -> Result | None:
+    """Return the first of these codes that the webhook would warn of, with its state; None if there is none."""
+    found = shortcomings.find_in_fabric(fabric, snapshot.accelerators, snapshot.facts)
+    texts = {reason.code: reason.text for reason in found}
+    return next((Result(state, texts[code]) for code, state in states.items() if code in texts), None)
 
 
 @row(
@@ -106,12 +102,14 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     transport needs no pool.
     """
     require(not fabric.claims, "the rails come as claims: see claim-devices")
-    pools, found = _list_pools(fabric), _find_shortcomings(snapshot, fabric)
-    if absent := found.get(Code.DEVICES_NOT_OFFERED):
-        return fail(absent.message)
-    for code in (Code.RAIL_WITHOUT_RESOURCE, Code.GPUS_EXCEED_NODE):
-        if code in found:
-            return warn(found[code].text, rows.EDIT_POLICY)
+    states = {
+        Code.DEVICES_NOT_OFFERED: State.FAIL,
+        Code.RAIL_WITHOUT_RESOURCE: State.WARN,
+        Code.GPUS_EXCEED_NODE: State.WARN,
+    }
+    if found := _find_shortcoming(snapshot, fabric, states):
+        return found
+    pools = _list_pools(fabric)
     if not (with_accelerators := _list_accelerated(snapshot)):
         return warn(
             f"no node has any of {', '.join(snapshot.accelerators)}",

@@ -254,24 +254,13 @@ class Snapshot:
 
     def list_server_pods(self, server: str) -> Sequence[Any]:
         """Return the pods of a server that are not being deleted, as far as they can be read."""
-        labels = get_map(find_named(self.peek("deployments"), server), "spec", "selector", "matchLabels")
-        return [
-            pod
-            for pod in self.peek("own-pods")
-            if labels
-            and labels.items() <= get_map(pod, "metadata", "labels").items()
-            and not get_path(pod, "metadata", "deletionTimestamp")
-        ]
+        metadata = ((pod, pod["metadata"]) for pod in self.peek("own-pods"))
+        return [pod for pod, own in metadata if own["name"].startswith(f"{server}-") and "deletionTimestamp" not in own]
 
     @functools.cached_property
     def live_pods(self) -> Sequence[job_pods.Pod]:
         """The pods that have not ended. Raises SkipError if they could not be read."""
         return [pod for pod in self.get_all("pods") if not pod.status.has_ended]
-
-    @property
-    def has_copy(self) -> bool:
-        """True while the ConfigMap of `railwright disable` exists. `railwright enable` deletes it."""
-        return bool(self.peek("disabled"))
 
     @property
     def hooks(self) -> Sequence[Mapping[str, Any]]:
