@@ -17,18 +17,16 @@ from railwright.cluster import errors, events, resources
 from railwright.fabric import views
 from railwright.fabric.injection import claim_requests
 from railwright.fabric.policy import model as policies
-from railwright.fabric.policy import shortcomings
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
 from webhook import object_events
 from webhook import state as states
 
 _PAUSE_SECONDS = 0.2  # between two searches for missing templates, which take a millisecond for 1,000 waiting pods
+_PAUSE_FACTOR = 4  # shortest pause, as a multiple of the time that the search took
 _RETRY_SECONDS = 10.0  # after a failure; replicas have different policies for less than this
 _OBSERVED_SECONDS = 2.0  # a watch shows a new object sooner
 _CONFLICT = 409
-_DENIED = f"no right; the operator must {shortcomings.GRANT_CLAIMS}"
-_NO_RIGHT = "is forbidden: User "  # of RBAC; an exceeded quota has the same status
 _WRITE_SECONDS = 2.0  # for the templates of a workload: its author waits
 _MAX_OF_WORKLOAD = 16  # more are written when there are pods
 
@@ -83,9 +81,10 @@ class ClaimTemplateController:
     async def run(self) -> None:
         """Write the templates of waiting pods until cancelled."""
         while True:
-            await asyncio.sleep(_PAUSE_SECONDS)
+            started = time.monotonic()
             if not self._get_problem():
                 await self._write_missing()
+            await asyncio.sleep(max(_PAUSE_SECONDS, _PAUSE_FACTOR * (time.monotonic() - started)))
 
     async def _write_missing(self) -> None:
         """Write each missing template that is due. There may be many, so the event loop answers requests meanwhile."""
@@ -132,9 +131,7 @@ class ClaimTemplateController:
         except errors.ClusterError as error:
             if error.status == _CONFLICT:  # another replica was first
                 return
-            is_denied = isinstance(error, errors.ApiError) and _NO_RIGHT in error.message
-            text = _DENIED if is_denied else error.sentence
-            raise _NotWrittenError(text, is_refused=True) from None
+            raise _NotWrittenError(error.sentence, is_refused=True) from None
 
     def _build_template(self, key: states.Key, pod: views.Pod, policy: policies.Policy) -> object:
         """Return the template. Raises _NotWrittenError."""

@@ -21,7 +21,7 @@ from webhook import reviews
 _DECODER = msgspec.json.Decoder(reviews.Review[reviews.Request[views.ConfigMap]])
 _KIND = reviews.GroupVersionKind("", "v1", "ConfigMap")
 _BAD_REQUEST = 400
-_MAX_MESSAGE = 16 * 1024  # characters of listed errors; more is unreadable in a terminal
+_MAX_ERRORS = 50  # that are listed; more is unreadable in a terminal
 _METADATA = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}  # a kilobyte for each pod
 _MAX_LABELLED = 2000  # pods that are read
 
@@ -82,15 +82,10 @@ def _is_policy(request: _Request) -> bool:
 
 
 def _format_errors(errors: Sequence[policies.PolicyError]) -> str:
-    """Return one line for each error, and the number of errors that do not fit."""
-    lines = [f"{texts.format_count(len(errors), 'error')} in {names.POLICY_KEY}:"]
-    remaining = _MAX_MESSAGE - len(lines[0])
-    for number, error in enumerate(errors):
-        line = str(error)
-        remaining -= len(line) + 1
-        if remaining < 0:
-            return "\n".join([*lines, f"and {len(errors) - number} more; correct these first"])
-        lines.append(line)
+    """Return one line for each of the first errors, and the number of the others."""
+    lines = [f"{texts.format_count(len(errors), 'error')} in {names.POLICY_KEY}:", *map(str, errors[:_MAX_ERRORS])]
+    if len(errors) > _MAX_ERRORS:
+        lines.append(f"and {len(errors) - _MAX_ERRORS} more; correct these first")
     return "\n".join(lines)
 
 

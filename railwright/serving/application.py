@@ -9,7 +9,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from aiohttp import hdrs, typedefs, web
@@ -41,16 +41,6 @@ class HttpError(Exception):
         self.response.headers.update({name.replace("_", "-"): value for name, value in headers.items()})
 
 
-class Body(Protocol):
-    """A request body, to which each arriving part is added."""
-
-    def __len__(self) -> int:
-        """Return the number of bytes that are kept."""
-
-    def extend(self, part: bytes, /) -> None:
-        """Add the next part of the body."""
-
-
 class Rules(msgspec.Struct, kw_only=True):
     """The limits of an application, its metrics, and what is in progress. Sizes are bytes.
 
@@ -61,7 +51,8 @@ class Rules(msgspec.Struct, kw_only=True):
     max_body: int
     counters: metrics.Metrics | None = None  # None: nothing is counted
     malformed: tuple[type[Exception], ...] = ()  # raised by handlers and bodies for what a caller has written: 400
-    body_types: Mapping[str, Callable[[], Body]] = {}  # of paths whose bodies are read while they arrive
+    # of paths whose bodies are read while they arrive: like a bytearray, whose `extend` gets each part
+    body_types: Mapping[str, Callable[[], Any]] = {}
     client_names: frozenset[str] | None = None  # of clients' certificates, empty for any. None: none is needed
     public: frozenset[str] = frozenset()  # paths for which no client needs a certificate
     request_seconds: float = 30.0  # from its headers until the answer is sent; API servers wait 30 s at most
@@ -152,7 +143,7 @@ def _check(request: web.Request, rules: Rules, path: str) -> None:
 
 
 async def _run(
-    request: web.Request, handler: typedefs.Handler, rules: Rules, path: str, body: Body
+    request: web.Request, handler: typedefs.Handler, rules: Rules, path: str, body: Any
 ) -> web.StreamResponse:
     """Return the response of the handler, after the body has arrived. Raises HttpError for any error."""
     _check(request, rules, path)
@@ -175,7 +166,7 @@ async def _run(
             rules.counters.get_duration(path).observe(time.perf_counter() - start)
 
 
-async def _receive(body: Body, request: web.Request, rules: Rules) -> None:
+async def _receive(body: Any, request: web.Request, rules: Rules) -> None:
     """Read the body as it was sent, and count it. Raises HttpError if the body is too large, or if too many large
     bodies arrive at once.
 
