@@ -24,8 +24,8 @@ class ApiServer(NamedTuple):
     """The handlers' requests to the API server."""
 
     post_events: Callable[[reviews.Answer], None]  # about the pod; returns at once
-    # writes the claim templates of pods, and returns why some are not written
-    write_templates: Callable[[Sequence[views.Pod]], Awaitable[Sequence[reason.Reason]]]
+    # writes the claim templates of pods of a namespace, and returns why some are not written
+    write_templates: Callable[[str, Sequence[views.Pod]], Awaitable[Sequence[reason.Reason]]]
     # lists the pods with one of some values of the label; None if that is not possible now
     list_pods: Callable[[Sequence[str]], Awaitable[fabric_users.LabelledPods | None]]
 
@@ -62,7 +62,8 @@ class Webhook:
         """Handle POST /mutate/workloads."""
         body = request[application.BODY]
         answer = await workloads.handle(body, self._get_policy(), self._state.build_facts)
-        if answer.claimants and self._api and (unwritten := await self._api.write_templates(answer.claimants)):
+        if answer.claimants and self._api is not None:
+            unwritten = await self._api.write_templates(answer.namespace, answer.claimants)
             answer = msgspec.structs.replace(answer, warnings=(*answer.warnings, *unwritten))
         return self._reply(answer)
 

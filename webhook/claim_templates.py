@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from railwright.cluster import client as clients
 from railwright.cluster import errors, events, resources
 from railwright.fabric import views
+from railwright.fabric.claims import claim_templates as claims
 from railwright.fabric.injection import claim_requests
 from railwright.fabric.policy import model as policies
 from railwright.fabric.reasons import reason
@@ -58,14 +59,12 @@ class ClaimTemplateController:
         self._get_policy, self._get_problem = get_policy, get_problem
         self._due: dict[states.Key, float] = {}  # when to write a missing template again, after an attempt
 
-    async def write_for_workload(self, pods: Iterable[views.Pod]) -> Sequence[reason.Reason]:
-        """Write the missing templates that the pods of a workload will name. Return the failures.
-
-        The pods have the namespace of the workload.
-        """
+    async def write_for_workload(self, namespace: str, pods: Iterable[views.Pod]) -> Sequence[reason.Reason]:
+        """Write the missing templates that the pods of a workload will name. Return the failures."""
         if self._state.is_without_templates():
             return ()  # the plan of the pods has said so
-        missing = self._leave_out_existing({key: pod for pod in pods for key in states.list_templates(pod)})
+        named = {(namespace, claim.template): pod for pod in pods for claim in claims.list_claims(pod)}
+        missing = self._leave_out_existing(named)
         chosen = list(missing.items())[:_MAX_OF_WORKLOAD]
         causes = await asyncio.gather(*(self._try_to_write(key, pod) for key, pod in chosen))
         return [

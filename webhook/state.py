@@ -72,13 +72,9 @@ def _find_classes(template: objects.ResourceClaimTemplate) -> frozenset[str] | N
 
 def _list_awaited(pod: views.Pod) -> Mapping[Key, views.Pod]:
     """Return the pod by the keys of the claim templates of railwright that it names, if it waits for a node."""
-    is_waiting = not pod.spec.node_name and not pod.status.has_ended
-    return dict.fromkeys(list_templates(pod), pod) if is_waiting else {}
-
-
-def list_templates(pod: views.Pod) -> Sequence[Key]:
-    """Return the keys of railwright's claim templates that a pod names."""
-    return [(pod.metadata.namespace, claim.template) for claim in claim_templates.list_claims(pod)]
+    if pod.spec.node_name or pod.status.has_ended:
+        return {}
+    return {(pod.metadata.namespace, claim.template): pod for claim in claim_templates.list_claims(pod)}
 
 
 class State:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from railwright.fabric import admission, names, text, views
+from railwright.fabric import admission, names, text
 from railwright.fabric.claims import claim_templates
 from railwright.fabric.gang_topology import plan as gang_topology
 from railwright.fabric.injection import drafts, facts, keys, opt_in, template_plan, templates
@@ -93,8 +93,7 @@ async def _answer(
             )
             return reviews.reject(message, reviews.TOO_LARGE)
     await asyncio.sleep(0)
-    answer = _add_topology(review, plans, policy.document)
-    return msgspec.structs.replace(answer, claimants=_list_claimants(review, plans))
+    return _add_topology(review, plans, policy.document)
 
 
 def _add_topology(
@@ -114,22 +113,6 @@ def _add_topology(
         return _combine_plans(review, plans)
     written = gang_topology.plan(review.workload, plans, document)
     return _combine_plans(review, [written.add_to(plan) for plan in plans], written)
-
-
-def _list_claimants(review: _WorkloadReview, plans: Sequence[template_plan.TemplatePlan]) -> tuple[views.Pod, ...]:
-    """Return the pods of the workload that will name claim templates of railwright."""
-    pods = [plan.injection.pod for plan in plans if plan.injection is not None and plan.is_enforced]
-    metadata = review.workload.metadata
-    return tuple(
-        msgspec.structs.replace(
-            pod,
-            metadata=msgspec.structs.replace(
-                pod.metadata, namespace=review.request.namespace, name=metadata.name or f"{metadata.generate_name}*"
-            ),
-        )
-        for pod in pods
-        if claim_templates.list_claims(pod)
-    )
 
 
 def _get_kind(requested: reviews.GroupVersionKind) -> frameworks.WorkloadKind:
@@ -187,6 +170,7 @@ def _combine_plans(
         ),
         audit=audit if injections else {"mode": policies.WARN} if is_unenforced else {},
         unenforced=reviews.WOULD_PATCH if is_unenforced and not operations else "",
+        claimants=tuple(injection.pod for injection in injections if claim_templates.list_claims(injection.pod)),
     )
 
 
