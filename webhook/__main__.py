@@ -1,20 +1,16 @@
 """Builds and runs the webhook from its settings: sources, caches, routes, server."""
 
-import asyncio
 import functools
 import sys
 from collections.abc import Sequence
 
-from railwright.cluster import client as clients
 from railwright.cluster import errors, events, last_policy, reflector, resources, sinks, sources
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import shortcomings
-from railwright.fabric.workloads import fabric_users
 from railwright.serving import logs, metrics, probes, server, settings
-from webhook import app, claim_templates, file_keys, object_events, policy_validation
+from webhook import app, claim_templates, file_keys, object_events
 from webhook import state as states
 
-_LIST_SECONDS = 2.0  # of the five that the API server waits for a review
 _NO_CLUSTER = 2  # exit code of wrong usage, and of a cluster that cannot be reached with these settings
 
 
@@ -58,11 +54,7 @@ async def serve(options: settings.Settings) -> int:
             get_policy=lambda: origin.store.current,
             get_problem=lambda: origin.cache_problem() or origin.find_outage(),
         )
-        api = app.ApiServer(
-            functools.partial(object_events.post_review, poster),
-            controller.write_for_workload,
-            functools.partial(_list_pods, client),
-        )
+        api = app.ApiServer(client, poster, controller)
         keep_policy = functools.partial(last_policy.write, client, origin.store)
         read_file_keys = functools.partial(file_keys.run, client, state.set_file_keys)
         tasks += [poster.run, controller.run, read_file_keys, keep_policy]
@@ -77,15 +69,6 @@ async def serve(options: settings.Settings) -> int:
     finally:
         if origin.client is not None:
             await origin.client.close()
-
-
-async def _list_pods(client: clients.Client, labels: Sequence[str]) -> fabric_users.LabelledPods | None:
-    """Return the pods with these labels; None if the API server does not list them in time."""
-    try:
-        async with asyncio.timeout(_LIST_SECONDS):
-            return await policy_validation.list_labelled_pods(client, labels)
-    except (errors.ClusterError, TimeoutError):
-        return None
 
 
 def _list_watches(state: states.State) -> list[reflector.WatchSpec]:

@@ -3,31 +3,31 @@
 Passes each handler the policy in force and the caches. A pod's review is answered without any await.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
 from aiohttp import web
 
-from railwright.fabric import views
+from railwright.cluster import client as clients
+from railwright.cluster import errors, events
 from railwright.fabric.policy import model as policies
-from railwright.fabric.reasons import reason
 from railwright.fabric.workloads import fabric_users
 from railwright.serving import application, metrics
-from webhook import pods, policy_validation, response_cache, reviews, workloads
+from webhook import claim_templates, object_events, pods, policy_validation, response_cache, reviews, workloads
 from webhook import state as states
 
+_LIST_SECONDS = 2.0  # of the five that the API server waits for a review
 _MAX_BODY = 7 << 20  # bytes: two objects of the API server's 3 MiB limit, and 1 MiB for the review around them
 
 
 class ApiServer(NamedTuple):
-    """The handlers' requests to the API server."""
+    """What the handlers read from the API server and write there."""
 
-    post_events: Callable[[reviews.Answer], None]  # about the pod; returns at once
-    # writes the claim templates of pods of a namespace, and returns why some are not written
-    write_templates: Callable[[str, Sequence[views.Pod]], Awaitable[Sequence[reason.Reason]]]
-    # lists the pods with one of some values of the label; None if that is not possible now
-    list_pods: Callable[[Sequence[str]], Awaitable[fabric_users.LabelledPods | None]]
+    client: clients.Client
+    poster: events.Events
+    controller: claim_templates.ClaimTemplateController
 
 
 class Webhook:
@@ -63,21 +63,31 @@ class Webhook:
         body = request[application.BODY]
         answer = await workloads.handle(body, self._get_policy(), self._state.build_facts)
         if answer.claimants and self._api is not None:
-            unwritten = await self._api.write_templates(answer.namespace, answer.claimants)
+            unwritten = await self._api.controller.write_for_workload(answer.namespace, answer.claimants)
             answer = msgspec.structs.replace(answer, warnings=(*answer.warnings, *unwritten))
         return self._reply(answer)
 
     async def validate_policy(self, request: web.Request) -> web.Response:
         """Handle POST /validate/policy."""
-        state, current, api = self._state, self._get_policy(), self._api
-        answer, document = policy_validation.handle(request[application.BODY], state.cluster)
-        if document is None:
+        current = self._get_policy()
+        answer, document = policy_validation.handle(request[application.BODY], self._state.cluster)
+        if document is None or current is None:
             return self._reply(answer)
-        if lost := fabric_users.list_lost(current.document, document) if current is not None else ():
-            users = fabric_users.Users(await api.list_pods(lost) if api else None, state.namespaces.by_key or {})
+        if lost := fabric_users.list_lost(current.document, document):
+            users = fabric_users.Users(await self._list_pods(lost), self._state.namespaces.by_key or {})
             in_use = fabric_users.describe(lost, users)
             answer = msgspec.structs.replace(answer, warnings=(*answer.warnings, *in_use))
         return self._reply(answer)
+
+    async def _list_pods(self, labels: Sequence[str]) -> fabric_users.LabelledPods | None:
+        """Return the pods with these labels; None if the API server does not list them in time."""
+        if self._api is None:
+            return None
+        try:
+            async with asyncio.timeout(_LIST_SECONDS):
+                return await policy_validation.list_labelled_pods(self._api.client, labels)
+        except (errors.ClusterError, TimeoutError):
+            return None
 
     def _reply(self, answer: reviews.Answer) -> web.Response:
         """Return an answer as an HTTP response; count it, and post its Events.
@@ -85,7 +95,7 @@ class Webhook:
         Dry runs are not counted: people make them to try a manifest.
         """
         if self._api is not None:
-            self._api.post_events(answer)
+            object_events.post_review(self._api.poster, answer)
         if not answer.dry_run:
             if answer.reason:
                 self._counters.webhook_refusals.labels(answer.fabric, answer.reason).inc()

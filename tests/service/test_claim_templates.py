@@ -205,7 +205,7 @@ async def admit(replica: Replica, kind: str, **request) -> dict:
 
 
 async def review(replica: Replica, body: bytes) -> dict:
-    api = app.ApiServer(lambda _: None, replica.controller.write_for_workload, None)
+    api = app.ApiServer(replica.client, replica, replica.controller)
     service = app.Webhook(replica.state, lambda: replica.policy, replica.counters, api).build_application()
     headers = {"Content-Type": "application/json"}
     async with test_utils.TestClient(test_utils.TestServer(service)) as client:

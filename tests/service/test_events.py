@@ -4,7 +4,6 @@ import asyncio
 import collections
 import contextlib
 import datetime as dt
-import functools
 import json
 
 import admitting
@@ -18,7 +17,7 @@ from aiohttp import web
 
 from railwright.cluster import events
 from railwright.serving import metrics
-from webhook import app, object_events
+from webhook import app
 from webhook import state as states
 
 ABOUT = events.Involved(kind="ConfigMap", api_version="v1", namespace="ns", name="policy")
@@ -137,7 +136,7 @@ async def serving(board, tmp_path, by):
             now=lambda: dt.datetime.now(dt.UTC),
             on_result=lambda outcome: counters.events.labels(outcome).inc(),
         )
-        api = app.ApiServer(functools.partial(object_events.post_review, posting), None, None)
+        api = app.ApiServer(client, posting, None)
         service = app.Webhook(states.State(), lambda: by, counters, api).build_application()
         async with shell.running(service, tasks=[posting.run], counters=counters) as server:
             caller = await server.open()

@@ -1,7 +1,4 @@
-"""Warnings about a new policy that breaks pods: at the write, and earlier by `policy validate --from-cluster`.
-
-It removes a fabric in use, or needs rights for claims that the webhook lacks.
-"""
+"""Warnings about a new policy that removes a fabric in use: at the write, and by `policy validate --from-cluster`."""
 
 import json
 
@@ -10,11 +7,11 @@ import pytest
 import varied_clusters
 from aiohttp import test_utils
 
-from railwright.cluster import policies
+from railwright.cluster import errors, policies
 from railwright.fabric import views
 from railwright.fabric.workloads import fabric_users
 from railwright.serving import metrics
-from webhook import app, state
+from webhook import app, policy_validation, state
 
 OTHER = varied_clusters.POLICY.replace('"roce":', '"roce-v2":').replace(': "roce",', ': "roce-v2",', 1)
 COUNTED = (
@@ -41,33 +38,41 @@ def review(text: str) -> bytes:
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
 
 
-async def store(text: str, pods=None) -> list[str]:
-    known, asked = state.State(), []
+@pytest.fixture
+def store(monkeypatch):
+    async def send(text: str, pods=None) -> list[str]:
+        known, asked = state.State(), []
 
-    async def list_pods(labels):
-        asked.append(labels)
-        return pods
+        async def list_pods(_client, labels):
+            asked.append(labels)
+            if pods is None:
+                raise errors.UnreachableError("no answer")
+            return pods
 
-    known.namespaces.replace([msgspec.convert(LABS, views.Namespace)])
-    present, counters = policies.read(varied_clusters.POLICY), metrics.WebhookMetrics()
-    api = app.ApiServer(lambda _: None, None, list_pods)
-    application = app.Webhook(known, lambda: present, counters, api).build_application()
-    async with test_utils.TestClient(test_utils.TestServer(application)) as client:
-        answer = await client.post("/validate/policy", data=review(text), headers={"Content-Type": "application/json"})
-        response = (await answer.json())["response"]
-    assert response["allowed"]
-    assert ["roce"] in asked if "roce-v2" in text else ["roce"] not in asked
-    return response.get("warnings", [])
+        monkeypatch.setattr(policy_validation, "list_labelled_pods", list_pods)
+        known.namespaces.replace([msgspec.convert(LABS, views.Namespace)])
+        present, counters = policies.read(varied_clusters.POLICY), metrics.WebhookMetrics()
+        api = app.ApiServer(None, None, None)
+        application = app.Webhook(known, lambda: present, counters, api).build_application()
+        async with test_utils.TestClient(test_utils.TestServer(application)) as client:
+            headers = {"Content-Type": "application/json"}
+            answer = await client.post("/validate/policy", data=review(text), headers=headers)
+            response = (await answer.json())["response"]
+        assert response["allowed"]
+        assert ["roce"] in asked if "roce-v2" in text else ["roce"] not in asked
+        return response.get("warnings", [])
+
+    return send
 
 
-async def test_a_removed_fabric_in_use_is_a_warning_with_counts_at_the_write():
+async def test_a_removed_fabric_in_use_is_a_warning_with_counts_at_the_write(store):
     pods = fabric_users.LabelledPods([msgspec.convert(pod, views.Pod) for pod in PODS], is_complete=True)
     (warning,) = await store(OTHER, pods)
     assert warning == COUNTED
     assert await store(varied_clusters.POLICY, pods) == []
 
 
-async def test_without_an_answer_of_the_api_server_the_warning_has_no_count():
+async def test_without_an_answer_of_the_api_server_the_warning_has_no_count(store):
     (warning,) = await store(OTHER, None)
     assert "but how many pods use it is not known and namespace labs opts in with it" in warning
 
