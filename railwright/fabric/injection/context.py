@@ -241,25 +241,19 @@ def read_options(pod: views.Pod, skippable: Sequence[str]) -> UserOptions:
     annotations = pod.metadata.annotations
     segment = annotations.get(names.SEGMENT)
     if segment is not None and intent.read_segment(segment) is None:
-        raise reason.RefusedError(
-            "annotation",
-            f"annotation {names.SEGMENT} {text.quote(segment)} is not a number of ranks from 1 to 999999; "
-            "correct or remove it",
-        )
+        raise _refuse(names.SEGMENT, segment, " is not a number of ranks from 1 to 999999; correct or remove it")
     skip, delivery = annotations.get(names.SKIP), annotations.get(names.DELIVERY)
     words = [] if skip is None else [word.strip() for word in skip.split(",")]
     for word in words:
         if word not in skippable:
-            raise reason.RefusedError(
-                "annotation",
-                f"annotation {names.SKIP} {text.quote(skip or '')}: {text.quote(word)} is not one of "
-                f"{', '.join(skippable)}",
-            )
+            raise _refuse(names.SKIP, skip or "", f": {text.quote(word)} is not one of {', '.join(skippable)}")
     if delivery is not None and delivery.strip() not in ("env", "file"):
-        raise reason.RefusedError(
-            "annotation", f"annotation {names.DELIVERY} {text.quote(delivery)} is not one of env, file"
-        )
+        raise _refuse(names.DELIVERY, delivery, " is not one of env, file")
     return UserOptions(frozenset(words), (delivery or "").strip())
+
+
+def _refuse(key: str, value: str, problem: str) -> reason.RefusedError:
+    return reason.RefusedError("annotation", f"annotation {key} {text.quote(value)}{problem}")
 
 
 # --- containers -------------------------------------------------------------------------------------------------
@@ -297,11 +291,8 @@ def _parse_names(annotation: str, index_by_name: Mapping[str, int]) -> tuple[int
     selected_names = [word.strip() for word in annotation.split(",")]
     for word in selected_names:
         if word not in index_by_name:
-            raise reason.RefusedError(
-                "annotation",
-                f"annotation {names.CONTAINERS} {text.quote(annotation)}: {text.quote(word)} is not an app "
-                f"container of this pod; it has {', '.join(index_by_name)}",
-            )
+            problem = f"is not an app container of this pod; it has {', '.join(index_by_name)}"
+            raise _refuse(names.CONTAINERS, annotation, f": {text.quote(word)} {problem}")
     return tuple(sorted({index_by_name[word] for word in selected_names}))
 
 

@@ -1,24 +1,16 @@
 """The containers that get the fabric or mpirun's settings, if other webhooks have inserted sidecars first."""
 
 import pytest
-from admitting import LAUNCHER, OF_OPEN_MPI, OPEN_MPI, admit_pod, cpu, fabric, pod, read_record
+from admitting import LAUNCHER, OF_OPEN_MPI, OPEN_MPI, admit_pod, cpu, fabric, plan_pod, pod, read_record
 
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n" + OF_OPEN_MPI)
 DEFAULT = "kubectl.kubernetes.io/default-container"
 
 
-def container(tree: dict, name: str) -> dict:
-    (match,) = [container for container in tree["spec"]["containers"] if container["name"] == name]
-    return match
-
-
-def variables(tree: dict, name: str) -> set[str]:
-    return {entry["name"] for entry in container(tree, name).get("env", [])}
-
-
 def test_the_settings_of_open_mpi_reach_a_launcher_behind_a_sidecar():
     after = admit_pod(pod(cpu("acme-agent"), cpu("launcher"), labels=LAUNCHER), BY)
-    assert variables(after, "launcher") == OPEN_MPI
+    _, launcher = after["spec"]["containers"]
+    assert {entry["name"] for entry in launcher["env"]} == OPEN_MPI
 
 
 @pytest.mark.parametrize(
@@ -29,3 +21,4 @@ def test_without_accelerators_the_container_that_kubectl_takes_by_default_gets_t
     after = admit_pod(tree, BY)
     assert read_record(after)["containers"] == [chosen]
     after["spec"]["containers"].reverse()
+    assert plan_pod(after, BY).changes == ()
