@@ -10,7 +10,6 @@ import jsonpatch
 import pytest
 import yaml
 
-from documentation import permissions
 from railwright.fabric import names
 from railwright.fabric.injection import opt_in
 from railwright.serving import ports, settings
@@ -111,20 +110,6 @@ def test_t14_a_pod_mounts_a_short_lived_token(name):
     (account,) = [volume["projected"] for volume in pod["volumes"] if volume["name"] == "account"]
     (token,) = [source["serviceAccountToken"] for source in account["sources"] if "serviceAccountToken" in source]
     assert token["expirationSeconds"] <= 3607
-
-
-def test_t14_the_security_page_has_the_rights_of_every_account():
-    assert permissions.list_accounts() == sorted(ACCOUNTS)
-    table = (ROOT / "docs" / "security.md").read_text().partition("\n## Permissions\n")[2].partition("\n## ")[0]
-    for account in ACCOUNTS:
-        rows = [line for line in table.splitlines() if line.startswith(f"| `{account}` |")]
-        with_claims = account == "railwright-webhook"
-        assert len(rows) == 3 + with_claims, "in the cluster, in the namespace, and what they amount to"
-        for rule, everywhere in rules(account):
-            scope = "cluster" if everywhere else "`railwright-system`"
-            found = [line for line in rows if line.split(" | ")[1].partition(",")[0] == scope]
-            for word in (*rule["verbs"], *rule["resources"], *rule.get("resourceNames", ())):
-                assert any(word in row for row in found), (account, word)
 
 
 def test_t14_without_claims_the_webhook_reads_no_claim_templates_and_watches_no_pods():
