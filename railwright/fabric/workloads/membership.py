@@ -40,15 +40,17 @@ def find_gang(pod: views.Pod, volcano_job: str = "") -> GangKey:
     """
     if volcano_job:
         return GangKey(volcano_job)
-    metadata, in_tree = pod.metadata, pod.spec.scheduling_group
-    labels, annotations = metadata.labels, metadata.annotations
+    metadata, labels, annotations = pod.metadata, pod.metadata.labels, pod.metadata.annotations
     names = [*map(annotations.get, GROUP_ANNOTATIONS), *map(labels.get, _GROUP_LABELS)]
-    if group := next(filter(None, names), in_tree and in_tree.pod_group_name):
+    if group := next(filter(None, names), None):
         return GangKey(f"{metadata.namespace}/{group}")
     for row in () if labels.keys().isdisjoint(_JOB_LABELS) else _GANG_LABELS:
         if job := labels.get(row.label):
             parts = (job, *(labels.get(label) for label in row.more))
             return GangKey("/".join([metadata.namespace, row.source, *(part for part in parts if part)]))
+    # The Job controller writes a PodGroup for each Job, without the number of its pods, which the Job states.
+    if (in_tree := pod.spec.scheduling_group) and in_tree.pod_group_name:
+        return GangKey(f"{metadata.namespace}/{in_tree.pod_group_name}")
     owner = metadata.controller
     return GangKey(f"{metadata.namespace}/{owner.kind}/{owner.name}/{owner.uid}") if owner else NO_GANG
 
