@@ -96,11 +96,9 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     default: str | int | bool | None  # None: unset, or chosen at run time
     allowed: Enumeration | Range | Pattern | None  # often stricter than NCCL, which may not check (`on_invalid`)
-    introduced: str | None
+    introduced: str | None  # release that first reads it, or the first later binary with its name
     deprecated_by: str | None
-    component: str
     parser: str | None
-    introduced_basis: str | None
     on_invalid: str | None
     last_seen: str | None
 
@@ -131,21 +129,6 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
         if self.allowed is not None:
             return self.allowed.allows(text)
         return not self.is_numeric or Range(-OVERFLOW).allows(text)
-
-    @property
-    def since(self) -> tuple[int, ...] | None:
-        """The first release that reads the variable. For a name that only a later binary has, that binary's release."""
-        basis = self.introduced_basis or ""
-        of_binary = basis.rpartition(" ")[2] if basis.startswith("binary only") else None
-        return parse_version(self.introduced or of_binary)
-
-
-def parse_version(text: str | None) -> tuple[int, ...] | None:
-    """Return `2.21.5` as (2, 21, 5), or None if `text` is not a release. A tag's `v` and `-1` are ignored."""
-    parts = (text or "").strip().removeprefix("v").partition("-")[0].split(".")
-    if not all(part.isascii() and part.isdigit() and len(part) <= 6 for part in parts):
-        return None
-    return tuple(int(part) for part in parts)
 
 
 def list_variables() -> tuple[Variable, ...]:

@@ -43,10 +43,8 @@ class NameList(msgspec.Struct, frozen=True):
         """True if NCCL would use the device, given as `name` or `name:port`."""
         name, _, digits = device.partition(":")
         port = int(digits) if digits.isdecimal() else _ANY_PORT
-        for entry in self.entries:
-            if (name == entry.name or not self.exact) and entry.matches(name, port, exact=self.exact):
-                return not self.exclude
-        return self.exclude if self.entries else not self.exclude
+        is_listed = not self.entries or any(entry.matches(name, port, exact=self.exact) for entry in self.entries)
+        return is_listed != self.exclude
 
 
 @functools.lru_cache(maxsize=256)

@@ -59,9 +59,8 @@ def check_release(setting: Setting, ranks: RankContext) -> Iterator[str]:
     elif row.status == "unknown" and setting.name not in ranks.own_names:
         advice = f"use {row.deprecated_by}" if row.deprecated_by else "remove it"
         yield f"no release of NCCL ever read this variable; {advice}"
-    elif row.status == "newer" and row.since is not None:
-        needed = ".".join(map(str, row.since))
+    elif row.status == "newer":
         yield (
-            f"only NCCL {needed} and newer read this variable, and most images have an older NCCL; update NCCL in the "
-            "image, or remove the variable"
+            f"only NCCL {row.introduced} and newer read this variable, and most images have an older NCCL; update it "
+            "in the image, or remove the variable"
         )
