@@ -136,26 +136,22 @@ class _Parser:
                 return  # the command itself; its arguments follow
 
     def _parse_options(self, words: list[str]) -> None:
-        for index, word in enumerate(words):
-            following = words[index + 1 : index + 3]
-            if word == "-x" and following:
-                match = _ASSIGNMENT.fullmatch(following[0])  # or one name, or several as older releases accept them
-                pairs: list[tuple[str, str | None]] = (
-                    [(match[1], match[2])] if match else [(name, None) for name in following[0].split(",")]
-                )
-                self._pass(word, *[pair for pair in pairs if _NAME.fullmatch(pair[0]) and is_relevant(pair[0])])
-
-    def _pass(self, option: str, *pairs: tuple[str, str | None]) -> None:
-        self.passed += [rule_types.Setting(name, _get_literal(value), f"{_PLACE}: {option}") for name, value in pairs]
+        for option, word in itertools.pairwise(words):
+            if option == "-x":
+                match = _ASSIGNMENT.fullmatch(word)  # or one name, or several as older releases accept them
+                names = [match[1]] if match else [name for name in word.split(",") if _NAME.fullmatch(name)]
+                value = _get_literal(match[2]) if match else None
+                where = f"{_PLACE}: {option}"
+                self.passed += [rule_types.Setting(name, value, where) for name in names if is_relevant(name)]
 
 
 def _get_program(word: str) -> str:
     return word.rpartition("/")[2]
 
 
-def _get_literal(value: str | None) -> str | None:
-    """Return the value, or None if it is unknown, or a shell or kubelet would expand it."""
-    return None if value is None or "$" in value or "`" in value else value
+def _get_literal(value: str) -> str | None:
+    """Return the value, or None if a shell or kubelet would expand it."""
+    return None if "$" in value or "`" in value else value
 
 
 def _split_commands(script: str) -> Iterator[list[str]]:

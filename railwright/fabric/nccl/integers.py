@@ -19,23 +19,14 @@ def parse(text: str) -> int | None:
     if match is None:
         return None
     sign, digits = match.groups()
-    number = _convert_digits(digits)
-    if number is None:
+    base = 10 if digits[0] != "0" else 16 if digits[1:2] in ("x", "X") else 8
+    significant = digits.lstrip("0xX") or "0"
+    if len(significant) > _MAX_DIGITS:
         return None
-    number = -number if sign == "-" else number
+    number = int(f"{sign}{significant}", base)
     return number if -(1 << 63) <= number < 1 << 63 else None
 
 
 def is_plain(text: str) -> bool:
     """True for decimal digits without a leading zero, which every release reads as the same number."""
     return _DECIMAL.fullmatch(text) is not None
-
-
-def _convert_digits(digits: str) -> int | None:
-    if digits[:2] in {"0x", "0X"}:
-        digits, base = digits[2:].lstrip("0") or "0", 16
-    elif digits[0] == "0":
-        digits, base = digits.lstrip("0") or "0", 8
-    else:
-        base = 10
-    return int(digits, base) if len(digits) <= _MAX_DIGITS else None
