@@ -216,19 +216,10 @@ def _configure_check(parser: Parser) -> None:
 def _configure_init(parser: Parser) -> None:
     folder = pathlib.Path(__file__).parent / "clouds" / "profiles"
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
-    meaning = "Profile to begin with; with --from-cluster, use no other for the nodes."
-    parser.add_argument("--cloud", metavar="NAME", type=_parse_profile, choices=names, help=meaning)
+    meaning = "Profile to begin with; with --from-cluster, use no other for the nodes. Without both, list all profiles."
+    parser.add_argument("--cloud", metavar="NAME", choices=names, help=meaning)
     parser.add_flag("--from-cluster", "Write a fabric for each node shape of the cluster, with what its objects show.")
     options.add_cluster(parser)
-
-
-def _parse_profile(name: str) -> str:
-    """Return the name of a profile. Raise ArgumentTypeError with all profiles for another name."""
-    from railwright.cli.clouds import profiles
-
-    if all(profile.name != name for profile in profiles.list_profiles()):
-        raise argparse.ArgumentTypeError(f"there is no profile {name}; the profiles are\n{profiles.format_list()}")
-    return name
 
 
 def _configure_validate(parser: Parser) -> None:
