@@ -4,7 +4,7 @@
 """
 
 import copy
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -133,14 +133,7 @@ def _build_template(template: stored.Template, namespace: str, pods: frameworks.
     annotations = {**frameworks.get_mapping(template_metadata, "annotations"), **pods.annotations}
     metadata |= {"annotations": annotations} if annotations else {}
     spec = copy.deepcopy(frameworks.get_mapping(origin.template, "spec"))
-    for container in _iterate_containers(spec):
-        _append(container, "env", *({"name": variable, "value": ""} for variable in origin.metadata.env))
-    _add_volumes(spec, origin.metadata.volumes, name.rstrip("-"))
-    if pods.ssh_volume:  # the Secret with the keys of ranks that are started by ssh
-        secret = {"secretName": f"{origin.context.workload}-ssh", "defaultMode": 0o600}
-        _append(spec, "volumes", {"name": pods.ssh_volume, "secret": secret})
-        for container in _iterate_containers(spec):
-            _append(container, "volumeMounts", {"name": pods.ssh_volume, "mountPath": names.SSH_HOME})
+    _add_parts(spec, origin.metadata, pods.ssh_volume, origin.context.workload, name.rstrip("-"))
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     return Template(
         format_title(tree, namespace),
@@ -154,24 +147,22 @@ def _build_template(template: stored.Template, namespace: str, pods: frameworks.
     )
 
 
-def _iterate_containers(spec: Tree) -> Iterator[Tree]:
-    return (container for container in frameworks.get_list(spec, "containers") if isinstance(container, dict))
-
-
-def _add_volumes(spec: Tree, volumes: Sequence[frameworks.ControllerVolume], pod: str) -> None:
-    """Add the volumes of claims as the controller does. Without them the API server rejects the mounts."""
-    claim_names = list(dict.fromkeys(volume.name for volume in volumes))
-    if claim_names:
-        own = [
-            volume
-            for volume in frameworks.get_list(spec, "volumes")
-            if frameworks.get_mapping(volume).get("name") not in claim_names
-        ]
-        claims = [{"name": name, "persistentVolumeClaim": {"claimName": f"{name}-{pod}"}} for name in claim_names]
-        spec["volumes"] = [*own, *claims]
-    mounts = [{"name": volume.name, "mountPath": volume.mount_path} for volume in volumes if volume.mount_path]
-    for container in _iterate_containers(spec):
-        _append(container, "volumeMounts", *mounts)
+def _add_parts(spec: Tree, added: frameworks.ControllerMetadata, ssh_volume: str, workload: str, pod: str) -> None:
+    """Add variables and volumes as the controller does. Without the volumes the API server rejects their mounts."""
+    claims = list(dict.fromkeys(volume.name for volume in added.volumes))
+    volumes: list[Tree] = [{"name": name, "persistentVolumeClaim": {"claimName": f"{name}-{pod}"}} for name in claims]
+    mounts = [{"name": volume.name, "mountPath": volume.mount_path} for volume in added.volumes if volume.mount_path]
+    if ssh_volume:  # the Secret with the keys of ranks that are started by ssh
+        volumes.append({"name": ssh_volume, "secret": {"secretName": f"{workload}-ssh", "defaultMode": 0o600}})
+        mounts.append({"name": ssh_volume, "mountPath": names.SSH_HOME})
+    if volumes:
+        own = frameworks.get_list(spec, "volumes")
+        kept = [volume for volume in own if frameworks.get_mapping(volume).get("name") not in claims]
+        spec["volumes"] = [*kept, *volumes]
+    for container in frameworks.get_list(spec, "containers"):
+        if isinstance(container, dict):
+            _append(container, "env", *({"name": variable, "value": ""} for variable in added.env))
+            _append(container, "volumeMounts", *mounts)
 
 
 def _append(tree: Tree, key: str, *entries: Tree) -> None:
