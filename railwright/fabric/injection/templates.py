@@ -4,7 +4,7 @@ Also compares the templates of an update with those of the stored object.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -16,8 +16,7 @@ from railwright.fabric.workloads import frameworks
 _MAX_NAME = 63  # characters of a member's name; Kubernetes allows no longer names
 
 
-class UnreadableError(ValueError):
-    """Raised for a workload of another form than its API's. The text names the path."""
+UnreadableError = frameworks.UnreadableError
 
 
 class TooManyEntriesError(UnreadableError):
@@ -82,11 +81,8 @@ def read(kind: frameworks.WorkloadKind, tree: Any) -> Workload:
     """Return the workload in plain data. Raises UnreadableError, and TooManyEntriesError before reading them."""
     metadata = _convert(tree, _Labelled, "").metadata or _NO_METADATA
     start = frameworks.TemplateContext(metadata.name or metadata.generate_name, "", 0, tree.get("spec"))
-    entries = itertools.chain.from_iterable(
-        _walk(_Position(site, start, (tree,)), site.path) for site in kind.templates
-    )
-    read_entries = list(itertools.islice(entries, frameworks.MAX_ENTRIES + 1))
-    if len(read_entries) > frameworks.MAX_ENTRIES:
+    origins = list(itertools.islice(frameworks.list_origins(kind, tree, start), frameworks.MAX_ENTRIES + 1))
+    if len(origins) > frameworks.MAX_ENTRIES:
         if metadata.labels.get(names.FABRIC) == names.FABRIC_NONE:
             return Workload(kind, tree, metadata, ())
         raise TooManyEntriesError(
@@ -94,7 +90,8 @@ def read(kind: frameworks.WorkloadKind, tree: Any) -> Workload:
             f"{frameworks.MAX_ENTRIES} entries for pod templates; use `replicas` for equal templates, split it into "
             f"several workloads, or opt out with label {names.FABRIC}: {names.FABRIC_NONE}"
         )
-    templates = [template for template in read_entries if template is not None]
+    parents: dict[int, views.ObjectMeta] = {}
+    templates = [_read_template(origin, parents) for origin in origins if origin.ancestors[-1]]
     requested = accelerators.list_all_requested(
         container for template in templates for container in template.pod.spec.containers
     )
@@ -112,71 +109,22 @@ def find_changed(workload: Workload, before: Workload | None) -> tuple[Template,
     )
 
 
-class _Position(msgspec.Struct, frozen=True):
-    """The position in the object during the search for its templates. `ancestors` end with the value there."""
-
-    site: frameworks.TemplatePath
-    context: frameworks.TemplateContext
-    ancestors: tuple[Any, ...]
-    steps: tuple[str | int, ...] = ()
-    title: str = ""
-    label: str | None = None
-    above: tuple[tuple[str, views.ObjectMeta], ...] = ()
-
-    def enter(self, step: str | int, title: str) -> "_Position":
-        """Return the position of a member of the object, or of an entry of the list, at this position."""
-        value = self.ancestors[-1][step]
-        return msgspec.structs.replace(self, ancestors=(*self.ancestors, value), steps=(*self.steps, step), title=title)
-
-    def enter_member(self, key: str) -> "_Position":
-        """Return the position of a member of the object at this position."""
-        return self.enter(key, f"{self.title}.{key[:_MAX_NAME]}" if self.title else key)
-
-
-def _walk(position: _Position, steps: Sequence[str]) -> Iterator[Template | None]:
-    """Yield the templates at the end of the steps; None for a path without one."""
-    value, title = position.ancestors[-1], position.title
-    if value is None:
-        yield None
-    elif not steps:
-        yield _read_template(position)
-    elif steps[0] == frameworks.EACH:
-        for child in _list_members(position):
-            yield from _walk(child, steps[1:])
-    else:
-        members = _convert(value, dict[str, Any], title)
-        if "metadata" in members:
-            metadata = _convert(value, _Labelled, title).metadata or _NO_METADATA
-            label = metadata.labels.get(names.FABRIC, position.label)
-            position = msgspec.structs.replace(position, label=label, above=(*position.above, (title, metadata)))
-        if steps[0] in members:
-            yield from _walk(position.enter_member(steps[0]), steps[1:])
+def _read_template(origin: frameworks.TemplateOrigin, parents: dict[int, views.ObjectMeta]) -> Template:
+    """Return a template. `parents` has the metadata of the objects that contain templates, by their identity."""
+    title, label, above = "", None, list[tuple[str, views.ObjectMeta]]()
+    for parent, step, child in zip(origin.ancestors, origin.steps, origin.ancestors[1:], strict=False):
+        if "metadata" in parent and isinstance(parent, dict):
+            if id(parent) not in parents:
+                parents[id(parent)] = _convert(parent, _Labelled, title).metadata or _NO_METADATA
+            metadata = parents[id(parent)]
+            label = metadata.labels.get(names.FABRIC, label)
+            above.append((title, metadata))
+        if isinstance(step, int):
+            title += f"[{frameworks.read_name(child, origin.path)[:_MAX_NAME] or step}]"
         else:
-            yield None
-
-
-def _read_template(position: _Position) -> Template:
-    context, site = position.context, position.site
-    origin = frameworks.TemplateOrigin(context, site.build_metadata(context), position.steps, position.ancestors, site)
-    value = origin.template if site.pod_spec else position.ancestors[-1]
-    written = _convert(value, PodTemplate, position.title)
-    return Template(position.title, origin, written, position.label, position.above)
-
-
-def _list_members(position: _Position) -> Iterator[_Position]:
-    """Yield the members of a map, whose keys are the names of replicas or groups, or the entries of a list."""
-    members = _convert(position.ancestors[-1], dict[str, Any] | list[Any], position.title)
-    if isinstance(members, dict):
-        for key in members:
-            context = msgspec.structs.replace(position.context, name=key)
-            yield msgspec.structs.replace(position.enter_member(key), context=context)
-        return
-    for index, member in enumerate(members):
-        name = frameworks.get_mapping(member).get(position.site.name_field)
-        name = name if isinstance(name, str) else ""
-        context = msgspec.structs.replace(position.context, name=name, index=index)
-        entry = position.enter(index, f"{position.title}[{name[:_MAX_NAME] or index}]")
-        yield msgspec.structs.replace(entry, context=context)
+            title += f"{'.' if title else ''}{step[:_MAX_NAME]}"
+    value = origin.template if origin.path.pod_spec else origin.ancestors[-1]
+    return Template(title, origin, _convert(value, PodTemplate, title), label, above)
 
 
 def _convert(value: Any, view: Any, path: str) -> Any:

@@ -259,8 +259,15 @@ def locate(*steps: str, build_metadata: BuildMetadata = build_no_metadata) -> tu
     return (TemplatePath(("spec", *steps, "template"), build_metadata=build_metadata),)
 
 
+class UnreadableError(ValueError):
+    """Raised for a workload of another form than its API's. The text names the path."""
+
+
 def list_origins(kind: WorkloadKind, tree: Tree, start: TemplateContext) -> Iterator[TemplateOrigin]:
-    """Yield the templates of an object, which is plain data. A template that is missing counts as empty."""
+    """Yield the templates of an object, which is plain data. A template that is missing counts as empty.
+
+    Raises UnreadableError.
+    """
     for site in kind.templates:
         yield from _walk(site, start, (), (tree,), site.path)
 
@@ -269,23 +276,30 @@ def _walk(
     site: TemplatePath,
     context: TemplateContext,
     steps: tuple[str | int, ...],
-    ancestors: Sequence[Any],
-    rest: Sequence[str],
+    ancestors: tuple[Any, ...],
+    rest: tuple[str, ...],
 ) -> Iterator[TemplateOrigin]:
-    parent = ancestors[-1]
+    value = ancestors[-1]
+    has_entries = rest[:1] == (EACH,)
+    if not isinstance(value, dict | list if has_entries else dict):
+        title = "".join([f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps])
+        raise UnreadableError(f"{title[1:]}: expected an object, got {type(value).__name__}")
     if not rest:
         yield TemplateOrigin(context, site.build_metadata(context), steps, ancestors, site)
-    elif rest[0] != EACH:
-        yield from _walk(
-            site, context, (*steps, rest[0]), (*ancestors, get_mapping(parent).get(rest[0]) or {}), rest[1:]
-        )
+    elif has_entries:
+        for index, (step, member) in enumerate(value.items() if isinstance(value, dict) else enumerate(value)):
+            name = step if isinstance(step, str) else read_name(member, site)
+            entry = msgspec.structs.replace(context, name=name, index=index)
+            yield from _walk(site, entry, (*steps, step), (*ancestors, {} if member is None else member), rest[1:])
     else:
-        members = parent.items() if isinstance(parent, dict) else enumerate(parent)
-        for index, (step, member) in enumerate(members):
-            if isinstance(member, dict):
-                name = step if isinstance(parent, dict) else member.get(site.name_field)
-                entry = msgspec.structs.replace(context, name=name if isinstance(name, str) else "", index=index)
-                yield from _walk(site, entry, (*steps, step), (*ancestors, member), rest[1:])
+        child = value.get(rest[0])
+        yield from _walk(site, context, (*steps, rest[0]), (*ancestors, {} if child is None else child), rest[1:])
+
+
+def read_name(entry: Any, site: TemplatePath) -> str:
+    """Return the name of a list's entry, "" if it has none."""
+    name = get_mapping(entry).get(site.name_field)
+    return name if isinstance(name, str) else ""
 
 
 def get_mapping(tree: Any, *path: str) -> Tree:

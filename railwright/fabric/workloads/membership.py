@@ -155,7 +155,11 @@ def _build_size_kind(kind: frameworks.WorkloadKind) -> frameworks.SizeKind:
         controller = views.OwnerReference(kind=kind.name, name=owner.name, uid=owner.uid, controller=True)
         start = frameworks.TemplateContext(owner.name, "", 0, workload.spec, owner.uid)
         sizes: dict[GangKey, int] = {}
-        for origin in itertools.islice(frameworks.list_origins(kind, tree, start), frameworks.MAX_TEMPLATES):
+        try:
+            origins = list(itertools.islice(frameworks.list_origins(kind, tree, start), frameworks.MAX_TEMPLATES))
+        except frameworks.UnreadableError:  # not every custom resource is validated
+            return {}
+        for origin in origins:
             own = frameworks.get_mapping(origin.template, "metadata")
             for pods in kind.create_pods(origin):
                 metadata = views.ObjectMeta(
