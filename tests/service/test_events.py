@@ -8,8 +8,6 @@ import json
 
 import admitting
 import api_stub
-import msgspec
-import pytest
 import pytest_asyncio
 import shell
 from admitting import fabric, pod, review
@@ -69,7 +67,7 @@ async def posting(board, tmp_path):
 
 
 async def test_an_event_is_created_once(board, posting):
-    board.statuses = [201, 409]
+    board.statuses = [201, 409, 403]
     for message in ("bad", "bad", "worse", "last"):
         posting.post(ABOUT, warning=True, reason="PolicyRejected", message=message)
     written = [await board.next() for _ in range(3)]
@@ -79,38 +77,7 @@ async def test_an_event_is_created_once(board, posting):
     assert first["involvedObject"]["name"] == "policy"
     assert [event["message"] for _, _, event in written] == ["bad", "worse", "last"]
     assert len({event["metadata"]["name"] for _, _, event in written}) == 3
-
-
-@pytest.mark.parametrize(
-    "about",
-    [
-        {"namespace": "../../namespaces/kube-system"},
-        {"namespace": ""},
-        {"name": "x" * 1_000_000},
-        {"uid": "x" * 1_000_000},
-    ],
-    ids=["a path", "no namespace", "a long name", "a long uid"],
-)
-async def test_an_event_about_an_unchecked_reference_is_not_sent(board, posting, about):
-    posting.post(msgspec.structs.replace(ABOUT, **about), warning=True, reason="R", message="forged")
-    posting.post(ABOUT, warning=True, reason="R", message="honest")
-    assert (await board.next())[2]["message"] == "honest"
-    assert board.became[events.DROPPED] == 1
-
-
-async def test_a_refused_event_and_many_events_delay_no_client(board, posting):
-    board.status = 403
-    posting.post(ABOUT, warning=True, reason="R", message="refused")
-    await board.next()
-    board.status = 201
-    for number in range(3 * events.QUEUE):
-        about = msgspec.structs.replace(ABOUT, namespace=f"n{number // 50}")
-        posting.post(about, warning=True, reason="R", message=f"m{number}" + "x" * 5000)
-    method, _, event = await board.next()
-    assert method == "POST"
-    assert len(event["message"]) == 1024
-    assert board.became[events.FAILED] == 1
-    assert board.became[events.DROPPED] == 2 * events.QUEUE
+    await shell.until(lambda: board.became == {events.WRITTEN: 2, events.FAILED: 1})
 
 
 # --- on the owners of pods ----------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import collections
 import datetime as dt
 
 import msgspec
+import pytest
 
 from railwright.cluster import errors, events
 
@@ -94,6 +95,25 @@ def test_invented_owners_share_the_limit_of_their_namespace():
     board.seconds += events.NAMESPACE_SECONDS
     board.add(about=msgspec.structs.replace(ABOUT, name="forged-400"))
     assert board.write() == 1
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"namespace": "../../namespaces/kube-system"},
+        {"namespace": ""},
+        {"name": "x" * 1_000_000},
+        {"uid": "x" * 1_000_000},
+    ],
+    ids=["a path", "no namespace", "a long name", "a long uid"],
+)
+def test_an_event_about_an_unchecked_reference_is_not_sent(about):
+    board = Board()
+    board.add("forged", msgspec.structs.replace(ABOUT, **about))
+    board.add("x" * 5000)
+    assert board.write() == 1
+    assert [event["message"] for event in board.stored.values()] == ["x" * 1024]
+    assert board.results == {events.DROPPED: 1, events.WRITTEN: 1}
 
 
 def test_a_full_queue_drops_events():
