@@ -17,7 +17,6 @@ Node = yaml.Node  # a ScalarNode, SequenceNode or MappingNode; aliases share nod
 _MORE_VALUES = 100_000  # than characters, after expanding aliases: a short text must not fill the memory
 MAX_DEPTH = 64  # as written: a policy needs 7, a Kubernetes object under 30
 _MAX_EXPANDED_DEPTH = 2 * MAX_DEPTH  # aliases can nest structures that are written flat
-_MAX_NUMBER = 64  # characters of the longest scalar that is read as a number: int() of a long text is quadratic
 _CORE = "tag:yaml.org,2002:"
 _TYPED = ("null", "bool", "int", "float")
 _TEXT = f"{_CORE}str"
@@ -179,7 +178,7 @@ class _Reader:
 
     def _prepare_scalar(self, node: yaml.ScalarNode) -> None:
         kind = node.tag.removeprefix(_CORE)
-        if kind in _UNTYPED or (kind in _TYPED and (len(node.value) > _MAX_NUMBER or ":" in node.value)):
+        if kind in _UNTYPED or (kind in _TYPED and ":" in node.value):
             node.tag = _TEXT
         elif kind in _TYPED:
             try:

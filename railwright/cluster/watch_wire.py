@@ -66,9 +66,7 @@ T = TypeVar("T")
 GONE = 410  # status of pages that took longer than the API server keeps a version
 _NOT_FOUND = 404
 _PAGE = "500"  # objects per page, as kubectl requests
-_LEVELS = (
-    100  # levels that are decoded of a page or event that nests too deeply; our views need fewer than half of them
-)
+_LEVELS = 100  # that are decoded of a page or event that nests too deeply; our views need fewer than half of them
 # runs of brackets; strings too, to skip brackets in them
 _BRACKETS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]+|[\]}]+', re.DOTALL)
 # RecursionError: an object that nests too deeply
