@@ -12,10 +12,8 @@ from railwright.fabric.injection import drafts, facts, opt_in, plan
 from railwright.fabric.policy import model as policies
 from webhook import response_cache, reviews
 
-_DECODER, _KIND = (
-    msgspec.json.Decoder(reviews.Review[reviews.Request[views.Pod]]),
-    reviews.GroupVersionKind("", "v1", "Pod"),
-)
+_DECODER = msgspec.json.Decoder(reviews.Review[views.Pod])
+_KIND = reviews.GroupVersionKind("", "v1", "Pod")
 _MAX_AUDIT = 1024  # characters of one audit annotation: a policy may give rails long names
 _NO_POLICY = (
     "railwright has no policy in force yet: it may still be starting, so try again in a moment; if that does not help, "

@@ -18,7 +18,7 @@ from railwright.fabric.policy import model, shortcomings
 from railwright.fabric.workloads import fabric_users
 from webhook import reviews
 
-_DECODER = msgspec.json.Decoder(reviews.Review[reviews.Request[views.ConfigMap]])
+_DECODER = msgspec.json.Decoder(reviews.Review[views.ConfigMap])
 _KIND = reviews.GroupVersionKind("", "v1", "ConfigMap")
 _BAD_REQUEST = 400
 _MAX_ERRORS = 50  # that are listed; more is unreadable in a terminal

@@ -100,7 +100,7 @@ class GroupVersionKind(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, Generic[T], frozen=True, rename="camel"):
-    """The request of a review, with a decoded object."""
+    """The request of a review, with its decoded objects."""
 
     uid: str = ""
     kind: GroupVersionKind = GroupVersionKind()
@@ -110,23 +110,15 @@ class Request(msgspec.Struct, Generic[T], frozen=True, rename="camel"):
     sub_resource: str = ""
     dry_run: bool | None = None
     object: T | None = None
+    old_object: T | None = None  # before an update
 
 
-class UpdateRequest(Request[Any], frozen=True, rename="camel"):
-    """The request of a review whose objects are plain data, because their fields depend on the kind."""
-
-    old_object: Any = None
-
-
-R = TypeVar("R", bound=Request[Any])
-
-
-class Review(msgspec.Struct, Generic[R], frozen=True, rename="camel"):
+class Review(msgspec.Struct, Generic[T], frozen=True, rename="camel"):
     """An AdmissionReview, as the API server sends it."""
 
     api_version: str = ""
     kind: str = ""
-    request: R | None = None
+    request: Request[T] | None = None
 
 
 def reject(message: str, reason: str, fabric: str = "") -> Answer:
@@ -141,7 +133,7 @@ def reject(message: str, reason: str, fabric: str = "") -> Answer:
     )
 
 
-def decode(decoder: msgspec.json.Decoder[Review[R]], body: bytes, kind: GroupVersionKind | None = None) -> R:
+def decode(decoder: msgspec.json.Decoder[Review[T]], body: bytes, kind: GroupVersionKind | None = None) -> Request[T]:
     """Return the request of a review of this kind (None: any kind). Raises MalformedError."""
     try:
         review = decoder.decode(body)
@@ -190,7 +182,7 @@ class _Object(views.View, frozen=True):
     metadata: views.ObjectMeta = views.ObjectMeta()
 
 
-_REQUESTS = msgspec.json.Decoder(Review[Request[_Object]])
+_REQUESTS = msgspec.json.Decoder(Review[_Object])
 
 
 def reject_too_large(body: bytes, limit: int) -> tuple[Request[Any], Answer] | None:

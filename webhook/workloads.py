@@ -26,7 +26,7 @@ from webhook import reviews
 
 _MAX_AUDIT = 1024  # characters of an audit annotation
 _ANNOTATIONS = "/metadata/annotations"
-_DECODER = msgspec.json.Decoder(reviews.Review[reviews.UpdateRequest])
+_DECODER = msgspec.json.Decoder(reviews.Review[Any])
 _NO_POLICY = reason.Reason(
     AdmissionCode.PODS_REJECTED,
     "railwright has no policy in force yet: no devices are added to the templates, and their pods are rejected until "
@@ -40,7 +40,7 @@ GetFacts = Callable[[str], facts.ClusterFacts]
 class _WorkloadReview(msgspec.Struct, frozen=True):
     """A decoded review of a workload."""
 
-    request: reviews.UpdateRequest
+    request: reviews.Request[Any]
     workload: templates.Workload
     before: templates.Workload | None
 
@@ -63,7 +63,7 @@ async def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFact
 
 
 async def _answer(
-    request: reviews.UpdateRequest, kind: frameworks.WorkloadKind, policy: policies.Policy | None, get_facts: GetFacts
+    request: reviews.Request[Any], kind: frameworks.WorkloadKind, policy: policies.Policy | None, get_facts: GetFacts
 ) -> reviews.Answer:
     if request.operation not in {"CREATE", "UPDATE"} or request.sub_resource:
         return reviews.Answer()
@@ -128,7 +128,7 @@ def _get_kind(requested: reviews.GroupVersionKind) -> frameworks.WorkloadKind:
     return kind
 
 
-def _read_review(request: reviews.UpdateRequest, kind: frameworks.WorkloadKind) -> _WorkloadReview | reviews.Answer:
+def _read_review(request: reviews.Request[Any], kind: frameworks.WorkloadKind) -> _WorkloadReview | reviews.Answer:
     """Return the decoded review. Of a workload with too many entries, return the answer: only updates are allowed."""
     if request.object is None:
         raise reviews.MalformedError(f"request.object is missing; {request.operation} has one")

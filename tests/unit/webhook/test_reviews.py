@@ -14,7 +14,7 @@ from railwright.fabric.reasons import reason as reasons
 from webhook import reviews
 
 DECODER, POD = (
-    msgspec.json.Decoder(reviews.Review[reviews.Request[views.Pod]]),
+    msgspec.json.Decoder(reviews.Review[views.Pod]),
     reviews.GroupVersionKind("", "v1", "Pod"),
 )
 
