@@ -40,7 +40,8 @@ def plan(
     outcome = injection.plan(pod, policy, cluster, display_name)
     if not isinstance(outcome, injection.Injection):
         return outcome
-    return _add_warnings(outcome, lint_injected(outcome, policy))
+    warnings = lint_injected(outcome, policy)
+    return msgspec.structs.replace(outcome, warnings=outcome.warnings + warnings) if warnings else outcome
 
 
 def plan_template(
@@ -53,11 +54,9 @@ def plan_template(
     warnings = lint_injected(outcome.injection, policy)
     if not outcome.is_enforced:
         warnings = injection.prefix_if_enforced(warnings)
-    return msgspec.structs.replace(
-        outcome,
-        warnings=outcome.warnings + template_plan.locate(template, warnings),
-        injection=_add_warnings(outcome.injection, warnings),
-    )
+    injected = msgspec.structs.replace(outcome.injection, warnings=outcome.injection.warnings + warnings)
+    located = template_plan.locate(template, warnings)
+    return msgspec.structs.replace(outcome, warnings=outcome.warnings + located, injection=injected)
 
 
 def lint_injected(injected: injection.Injection, policy: policies.Policy) -> tuple[reason.Reason, ...]:
@@ -215,7 +214,3 @@ def find_use(injected: injection.Injection, document: policies.PolicyDocument) -
         return rank_contexts.use_all_rails(document, fabric)
     rails = tuple([rail for rail in fabric.rails if rail.name in injected.rails])
     return rank_contexts.FabricUse(document, fabric, rails, injected.resources)
-
-
-def _add_warnings(injected: injection.Injection, warnings: tuple[reason.Reason, ...]) -> injection.Injection:
-    return msgspec.structs.replace(injected, warnings=injected.warnings + warnings) if warnings else injected

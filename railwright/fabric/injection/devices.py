@@ -156,22 +156,24 @@ def _warn_not_allocatable(
     if ctx.known.offered is None:
         return
     missing = [resource for resource in needed_by_resource if resource not in ctx.known.offered]
-    if missing_of_rails := [resource for resource in missing if resource in ctx.selected.resources]:
-        rail_names = [rail.rail.name for rail in ctx.rails if rail.resource in missing_of_rails]
-        remedy = "ask the operator to check the device plugin and `resource` of the rail"
-        yield _explain_not_offered(missing_of_rails, rail_names, remedy)
-    if missing_of_networks := [resource for resource in missing if resource not in ctx.selected.resources]:
-        users = [
-            f"network {'/'.join(network)}"
-            for network in pools.attached
-            if pools.by_network.get(network) in missing_of_networks
-        ]
-        remedy = f"correct annotation {names.NETWORKS}, or ask the operator for the network's device plugin"
-        yield _explain_not_offered(missing_of_networks, users, remedy)
-
-
-def _explain_not_offered(resources: Sequence[str], users: Sequence[str], remedy: str) -> reasons.Reason:
-    needed_by = f"no node offers {text.join_fitting(resources)}, which {text.join_fitting(users)} needs"
-    return reasons.Reason(
-        AdmissionCode.DEVICES_NOT_OFFERED, f"{needed_by}: the pod stays pending until a node does", fix=remedy
-    )
+    of_rails = [resource for resource in missing if resource in ctx.selected.resources]
+    of_networks = [resource for resource in missing if resource not in ctx.selected.resources]
+    rail_names = [rail.rail.name for rail in ctx.rails if rail.resource in of_rails]
+    networks = [
+        f"network {'/'.join(network)}" for network in pools.attached if pools.by_network.get(network) in of_networks
+    ]
+    for resources, users, fix in (
+        (of_rails, rail_names, "ask the operator to check the device plugin and `resource` of the rail"),
+        (
+            of_networks,
+            networks,
+            f"correct annotation {names.NETWORKS}, or ask the operator for the network's device plugin",
+        ),
+    ):
+        if resources:
+            yield reasons.Reason(
+                AdmissionCode.DEVICES_NOT_OFFERED,
+                f"no node offers {text.join_fitting(resources)}, which {text.join_fitting(users)} needs: the pod stays "
+                "pending until a node does",
+                fix=fix,
+            )

@@ -4,7 +4,6 @@ A path where something is already mounted is left unchanged (docs/interface.md 3
 """
 
 import hashlib
-import posixpath
 from collections.abc import Mapping
 from typing import Any
 
@@ -142,15 +141,10 @@ def _has_host_devices(pod: drafts.AppliedPod, index: int) -> bool:
         return False
     volume_names = {mount.name for mount in pod.spec.containers[index].volume_mounts if mount.path == _DEV}
     return any(
-        _is_host_dev(volume)
+        views.clean_path(str((volume.host_path or {}).get("path"))) == _DEV
         for volume in pod.spec.volumes
         if volume.name in volume_names and not volume.name.startswith(names.VOLUME_PREFIX)
     )
-
-
-def _is_host_dev(volume: views.Volume) -> bool:
-    path = (volume.host_path or {}).get("path")
-    return isinstance(path, str) and posixpath.normpath(f"/{path.lstrip('/')}") == _DEV
 
 
 def _mount_infiniband(draft: drafts.Draft, ctx: context.InjectionContext) -> None:

@@ -67,7 +67,10 @@ def set_privileges(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         if len(dropping_containers) == len(ctx.targets):
             draft.skip(entry, _explain_drop(ctx, tuple(dropping_containers), capability))
             continue
-        _add_capability(draft, pod, ctx, capability)
+        for index in ctx.targets:
+            equivalent = {capability, f"CAP_{capability}", "ALL"} & set(_get_capabilities(pod, index).add or ())
+            if not equivalent and not _drops_capability(pod, index, capability):
+                draft.edit_container(index).add_capability(capability, entry)
         draft.add_entry(entry)
         if capability == _LOCK:
             draft.warn(*_warn_without_effect(pod, ctx))
@@ -77,15 +80,6 @@ def set_privileges(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     elif settings.privileged:
         _set_privileged(draft, pod, ctx)
         draft.add_entry("security.privileged")
-
-
-def _add_capability(
-    draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext, capability: str
-) -> None:
-    for index in ctx.targets:
-        equivalent = {capability, f"CAP_{capability}", "ALL"} & set(_get_capabilities(pod, index).add or ())
-        if not equivalent and not _drops_capability(pod, index, capability):
-            draft.edit_container(index).add_capability(capability, f"security.{capability}")
 
 
 def _warn_without_effect(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Iterator[reasons.Reason]:
