@@ -28,10 +28,6 @@ class Site(extending.Site):
             if not self.state.assumed.list_on_node(name) and not self.state.cluster.get_used(name)
         ]
 
-    def expire(self, now: float) -> None:
-        self.now = now
-        self.state.assumed.expire(now, 30)
-
 
 @pytest.fixture
 def site():
@@ -57,16 +53,6 @@ def test_a_pod_that_is_bound_elsewhere_frees_the_announced_node(site):
     assert NODES[0] not in site.list_free()
     site.pods.upsert(build_pod("moved", on=NODES[3]))
     assert site.list_free() == NODES[:3]
-
-
-def test_an_announced_pod_expires_after_assume_seconds(site):
-    site.pods.upsert(build_pod("seen"))
-    site.announce("uid-seen", NODES[0])
-    site.close()
-    site.expire(29)
-    assert len(site.state.assumed) == 1
-    site.expire(31)
-    assert len(site.state.assumed) == 0
 
 
 @pytest.mark.parametrize("verb", ["prioritize", "predicate"])

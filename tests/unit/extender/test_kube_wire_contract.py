@@ -125,14 +125,6 @@ def test_any_value_is_answered_or_refused_with_a_reason(site, verb, data):
         assert_usable(verb, tree, answer)
 
 
-@verbs
-@given(value=VALUES)
-def test_node_names_that_are_no_list_of_names_are_refused(site, verb, value):
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        with pytest.raises(decoding.MalformedError, match=r"."):
-            site.ask_kube(verb, BODIES[verb] | {"NodeNames": value})
-
-
 def test_requests_about_unknown_pods_leave_no_state(site):
     def ask(number: int, group: str, skipped: int) -> list[object]:
         tree = copy.deepcopy(BODIES["filter"])

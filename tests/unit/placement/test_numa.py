@@ -203,9 +203,6 @@ def test_numa_nodes_of_memory_alone_cost_nothing():
 # --- free devices by NUMA node: kubelet's report if it includes the last binding, else bound pods -------------
 
 
-RAIL = [model.Rail(name=name, resource=resource) for name, resource in zip(RAILS, RESOURCES, strict=True)]
-
-
 def report(*gpus, written="", rails=(), name="n1"):
     return build_report(*gpus, written=written, rails=[rails] * len(gpus), name=name)
 
