@@ -106,7 +106,7 @@ RATED = {  # nodes, pods on them, pods of the gang: rating of nodes for its firs
         (),
         7,
         {
-            "xa-00": (1.0, "xa in s-x has no other pod of the gang, and slots for 4 of the 7 pods to place"),
+            "xa-00": (1.0, "xa in s-x has no other pod of the gang, slots for 4 of 7 pods to place"),
             "xb-00": (0.6, "xb in s-x is leaf 2 of 2 in the gang's plan"),
             "xc-00": (0.3, "xc in s-x has the same parent as the target leaf xa in s-x"),
             "y-00": (0.0, "y in s-y is not in the gang's plan"),
@@ -118,9 +118,12 @@ RATED = {  # nodes, pods on them, pods of the gang: rating of nodes for its firs
         [build_pod("busy", on="c-00")],
         5,
         {
-            "a-00": (1.0, "a in s-a has no other pod of the gang, and slots for 2 of the 5 pods to place"),
-            "b-00": (0.6, "b in s-b has 1 slot; the gang has no plan, because 2 pods have no room"),
-            "c-00": (0.0, "the gang has no plan, because 2 pods have no room"),
+            "a-00": (1.0, "a in s-a has no other pod of the gang, slots for 2 of 5 pods to place"),
+            "b-00": (
+                0.6,
+                "b in s-b has slots for 1 of 5 pods to place; the gang has no plan, because some pods have no room",
+            ),
+            "c-00": (0.0, "the gang has no plan, because some pods have no room"),
         },
     ),
     "idle nodes beside partly used ones": (
@@ -128,7 +131,7 @@ RATED = {  # nodes, pods on them, pods of the gang: rating of nodes for its firs
         HALF_USED,
         4,
         {
-            "a-0": (1.0, "a in s has no other pod of the gang, and slots for 3 of the 4 pods to place"),
+            "a-0": (1.0, "a in s has no other pod of the gang, slots for 3 of 4 pods to place"),
             "a-1": (0.6, "other nodes of the target leaf come first"),
             "b-1": (0.6, "b in s is leaf 2 of 2 in the gang's plan"),
         },

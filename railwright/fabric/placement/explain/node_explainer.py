@@ -214,39 +214,20 @@ def _explain_terms(
 
 
 def _describe_tier(tier: float, leaf: topology.Domain, decision: decisions.Decision) -> str:
-    name, no_plan = topology.format_domain(leaf), _explain_missing_plan(decision)
+    name, plan, peers = topology.format_domain(leaf), decision.plan, decision.peers_by_leaf.get(leaf, 0)
+    pods = text.format_count(decision.gang.unplaced, "pod")
+    room = f"slots for {plan.slots_by_leaf.get(leaf, 0)} of {pods} to place"
+    no_plan = "" if plan.is_complete else "the gang has no plan, because some pods have no room"
     if tier == decisions.TARGET:
-        return _describe_target(leaf, decision)
+        placed = text.format_count(peers, "other pod") if peers else "no other pod"
+        is_alone = decision.gang.size == 1
+        return (
+            f"{name} is the tightest leaf that fits the pod" if is_alone else f"{name} has {placed} of the gang, {room}"
+        )
     if tier == decisions.PLANNED:
-        if no_plan:
-            slots = text.format_count(decision.plan.slots_by_leaf[leaf], "slot")
-            return f"{name} has {slots}; {no_plan}"
-        leaves = decision.plan.leaves
-        return f"{name} is leaf {leaves.index(leaf) + 1} of {len(leaves)} in the gang's plan"
+        number = f"{name} is leaf {plan.leaves.index(leaf) + 1} of {len(plan.leaves)} in the gang's plan"
+        return f"{name} has {room}; {no_plan}" if no_plan else number
     if tier == decisions.SAME_PARENT:
         target = topology.format_domain(decision.target_leaf or topology.NO_DOMAIN)
         return f"{name} has the same parent as the target leaf {target}"
     return no_plan or f"{name} is not in the gang's plan"
-
-
-def _explain_missing_plan(decision: decisions.Decision) -> str:
-    """Return why the gang has no plan; "" if it has one."""
-    if decision.plan.is_complete:
-        return ""
-    missing = decision.gang.unplaced - sum(decision.capacity.count_slots().values())
-    is_known = missing > 0 and not decision.gang.is_mixed  # small pods may share a slot
-    pods = text.format_count(missing, "pod", "has") if is_known else "some pods have"
-    return f"the gang has no plan, because {pods} no room"
-
-
-def _describe_target(leaf: topology.Domain, decision: decisions.Decision) -> str:
-    name, peers = topology.format_domain(leaf), decision.peers_by_leaf.get(leaf, 0)
-    slots, pods = decision.plan.slots_by_leaf.get(leaf, 0), decision.gang.unplaced
-    if pods == 1 and not peers:
-        return f"{name} is the tightest leaf that fits the pod"
-    if slots < pods:
-        share = f"{slots} of the {text.format_count(pods, 'pod')} to place"
-    else:
-        share = f"all {pods} pods to place" if pods > 1 else "the last one"
-    placed = f"{text.format_count(peers, 'other pod') if peers else 'no other pod'} of the gang"
-    return f"{name} has {placed}, and slots for {share}"
