@@ -114,7 +114,6 @@ class _Section(NamedTuple):
     """A fabric of the policy: its nodes, its keys, and comments about it."""
 
     name: str
-    origin: str  # before the name where two fabrics have the same
     nodes: Sequence[node_views.Node]
     fabric: Mapping[str, Any]
     comments: Sequence[str]
@@ -251,7 +250,7 @@ def _write_shape(members: Sequence[tuple[node_views.Node, Match]]) -> _Section:
         where = "" if count == len(nodes) else " on " + text.format_count(len(nodes), "node", part=count)
         comments.append(f"MISSING{where}: {need}.")
     fabric = yaml.safe_load(match.profile.text)["fabrics"][match.shape.fabric]
-    return _Section(match.shape.fabric, match.profile.name, nodes, fabric, comments)
+    return _Section(match.shape.fabric, nodes, fabric, comments)
 
 
 # --- nodes that no profile fits -----------------------------------------------------------------------------
@@ -305,7 +304,7 @@ def _write_rails(nodes: Sequence[node_views.Node], rails: Sequence[str], cluster
         fabric["placement"] = {"preset": preset}
     else:
         comments.append("Not known: placement.domains, the labels that name the switches of a node, closest first.")
-    return _Section("rdma", "networks", nodes, fabric, comments)
+    return _Section("rdma", nodes, fabric, comments)
 
 
 def _list_resources(node: node_views.Node) -> list[str]:
@@ -341,9 +340,7 @@ def _list_unnamed(cluster: Cluster) -> str:
 def _format_policy(sections: Sequence[_Section], gaps: Sequence[str]) -> Iterator[str]:
     named: dict[str, _Section] = {}
     for section in sections:
-        is_taken = sum(other.name == section.name for other in sections) > 1
-        name = f"{section.origin}-{section.name}" if is_taken else section.name
-        named[f"{name}-{len(named)}" if name in named else name] = section
+        named[f"{section.name}-{len(named)}" if section.name in named else section.name] = section
     largest = max(named, key=lambda name: len(named[name].nodes))
     yield from _format_comments([_INTRO, *gaps], "")
     yield _HEAD
