@@ -2,7 +2,6 @@
 
 import base64
 import datetime as dt
-import functools
 import json
 
 import devices
@@ -84,56 +83,39 @@ def set_roots(root):
     return change
 
 
-def replace_in(source, old, new):
-    """Replace a text in the configuration of a scheduler."""
+def volcano(old, new):
+    """Replace a text in Volcano's configuration."""
 
     def change(trees):
-        data = trees[source][0]["data"]
-        assert any(old in text for text in data.values())
-        data.update({key: text.replace(old, new) for key, text in data.items()})
+        ((key, text),) = trees["volcano"][0]["data"].items()
+        assert old in text
+        trees["volcano"][0]["data"][key] = text.replace(old, new)
 
     return change
-
-
-volcano = functools.partial(replace_in, "volcano")
 
 
 def drop(source, name):
-    def change(trees):
-        trees[source].remove(find_named(trees, source, name))
-
-    return change
+    return lambda trees: trees[source].remove(find_named(trees, source, name))
 
 
 def clear(source):
-    def change(trees):
-        trees[source].clear()
-
-    return change
+    return lambda trees: trees[source].clear()
 
 
 def put(source, name, value, *path):
     """Set the value at a path of an object."""
-
-    def change(trees):
-        *above, last = path
-        at = find_named(trees, source, name)
-        for key in above:
-            at = at[key]
-        at[last] = value
-
-    return change
+    return lambda trees: _set(find_named(trees, source, name), value, *path)
 
 
 def put_hook(name, value, *path):
-    def change(trees):
-        *above, last = path
-        at = find_hook(trees, name)
-        for key in above:
-            at = at[key]
-        at[last] = value
+    return lambda trees: _set(find_hook(trees, name), value, *path)
 
-    return change
+
+def _set(tree, value, *path):
+    *above, last = path
+    for key in above:
+        tree = tree[key]
+    tree[last] = value
 
 
 def issue_certificate(server=WEBHOOK, **times):
@@ -287,14 +269,10 @@ BREAKS = {
     "a scheduler without an image": (
         add_scheduler, "replicas", "fail",
         "0 of 2 ready; railwright-scheduler-0: ErrImagePull: kube-scheduler:v1.35.0: not found"),
-    "rotator not ready": (put("deployments", "railwright-certs", 0, "status", "readyReplicas"), "replicas", "fail",
-                          "0 of 1"),
     "one replica": (set_one_replica, "replicas", "warn",
                     "1 replica: opted-in pods cannot be created while it restarts or its node is drained"),
     "another release": (set_image, "images", "warn", "0.0.9"),
     "no secret": (clear(f"{WEBHOOK}-secret"), "certificates", "fail", "railwright-webhook-tls does not exist"),
-    "no pem": (lambda t: t[f"{WEBHOOK}-secret"][0]["data"].update({"tls.crt": "eA=="}), "certificates", "fail",
-               "is no certificate"),
     "another key": (mix_pair, "certificates", "fail", "not its key"),
     "another name": (lambda t: t[f"{EXTENDER}-secret"][0].update(
         data=installations.secret(installations.pair("localhost")[0])["data"]), "certificates", "fail",
@@ -329,8 +307,6 @@ BREAKS = {
     "kube-system": (put_hook("pods.railwright.io", {}, "namespaceSelector"), "webhook-entries", "fail",
                     "its excluded namespaces lack kube-system, railwright-system"),
     "open": (put_hook("pods.railwright.io", "Ignore", "failurePolicy"), "webhook-entries", "warn", "Ignore"),
-    "closed": (put_hook("namespaced-workloads.railwright.io", "Fail", "failurePolicy"), "webhook-entries", "warn",
-               "failurePolicy is Fail, expected Ignore"),
     "too patient": (put_hook("pods.railwright.io", 30, "timeoutSeconds"), "webhook-entries", "warn",
                     "timeoutSeconds is 30, expected 5 to 10"),
     "never again": (put_hook("pods.railwright.io", "Never", "reinvocationPolicy"), "webhook-entries",
@@ -392,8 +368,6 @@ BREAKS = {
     "a loose guard": (clear("admission-bindings"), "admission-policy", "fail", "Binding"),
     "a mild guard": (lambda t: [b["spec"].update(validationActions=["Warn"]) for b in t["admission-bindings"]],
                      "admission-policy", "warn", "without Deny"),
-    "no extender's pod": (put("deployments", EXTENDER, 0, "status", "readyReplicas"), "replicas", "fail",
-                          "0 of"),
     "volcano elsewhere": (volcano("name: extender", "name: extended"), "volcano-configuration", "warn",
                           "does not call"),
     "volcano's text": (volcano("ignorable: true", 'ignorable: "true"'), "volcano-configuration", "fail",
