@@ -50,9 +50,9 @@ def check_webhook_entries(snapshot: Snapshot) -> Result:
 
     Compares each entry with `manifests/base/admission.yaml`. A URL, more rules, and more namespaces that are excluded
     or selected by name are allowed. Without the MutatingWebhookConfiguration the API server does not call the webhook:
-    the admission policy rejects labelled pods, or they run over TCP. `railwright disable` deletes it and keeps a copy;
-    if the copy has it, the fix is `railwright enable`. Without the ValidatingWebhookConfiguration an invalid
-    policy can be stored; the servers still do not use it.
+    the admission policy rejects labelled pods, or they run over TCP. `railwright disable` deletes it; while its copy
+    exists, the fix is `railwright enable`. Without the ValidatingWebhookConfiguration an invalid policy can be stored;
+    the servers still do not use it.
 
     - With a wider selector or fewer match conditions, other pods depend on the webhook; with a narrower one, opted-in
       pods bypass it.

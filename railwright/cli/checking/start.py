@@ -4,10 +4,11 @@ The checks name the objects of the installation in constants.
 """
 
 import argparse
-import asyncio
+import functools
 import os
 
 from railwright.cli import cluster_access, output
+from railwright.cluster import client as clients
 from railwright.cluster import errors
 
 _CALL_SECONDS = 15.0  # per API call; a user is waiting
@@ -19,18 +20,17 @@ def run(arguments: argparse.Namespace) -> int:
         from railwright.cli.checking import command
 
         return command.explain(arguments.explain)
-    return asyncio.run(_check(arguments))
+    return cluster_access.run(arguments, functools.partial(_check, arguments), call_seconds=_CALL_SECONDS)
 
 
-async def _check(arguments: argparse.Namespace) -> int:
-    async with cluster_access.connect(arguments, call_seconds=_CALL_SECONDS) as client:
-        problem = ""
-        with output.show_progress("finding the installation"):
-            try:
-                await cluster_access.select_installation(client, arguments.namespace)
-            except errors.UnreachableError as error:
-                problem = error.sentence
-            if arguments.namespace:
-                os.environ["RAILWRIGHT_NAMESPACE"] = arguments.namespace
-            from railwright.cli.checking import command
-        return await command.check(client, arguments, problem)
+async def _check(arguments: argparse.Namespace, client: clients.Client) -> int:
+    problem = ""
+    with output.show_progress("finding the installation"):
+        try:
+            await cluster_access.select_installation(client, arguments.namespace)
+        except errors.UnreachableError as error:
+            problem = error.sentence
+        if arguments.namespace:
+            os.environ["RAILWRIGHT_NAMESPACE"] = arguments.namespace
+        from railwright.cli.checking import command
+    return await command.check(client, arguments, problem)
