@@ -39,7 +39,6 @@ _DOMAINS_UNDEFINED = reason.Reason(
 # --- the gangs and their members --------------------------------------------------------------------------
 
 MAX_GANGS = 1000  # shown; a cluster of 5,000 nodes runs some hundreds
-_NO_INDEX = 1 << 30  # the index that `membership` gives to a pod without a number
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -90,16 +89,9 @@ def list_members(key: membership.GangKey, cluster: cluster_state.ClusterState) -
             node=pod.node or assumed_nodes.get(pod.uid, ""),
             assumed=not pod.node and pod.uid in assumed_nodes,
         )
-        for rank, pod in zip(_number_members(pods), pods, strict=True)
+        for rank, pod in enumerate(pods)
     )
     return GangMembers(key=key, size=cluster.get_gang_size(key, observed=len(members)), members=members)
-
-
-def _number_members(pods: Sequence[object_info.PodInfo]) -> Iterable[int]:
-    """Return the frameworks' indexes if they are unique, so that late pods change no number; otherwise positions."""
-    indices = [pod.rank.index for pod in pods]
-    unique = len(set(indices)) == len(indices) and _NO_INDEX not in indices
-    return indices if unique and len({pod.rank.role for pod in pods}) == 1 else range(len(pods))
 
 
 def assign_colours(
