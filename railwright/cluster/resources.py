@@ -11,11 +11,7 @@ from railwright.fabric.workloads import frameworks, membership
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A watched kind. `optional`: its CRD may be absent, which means that there are no such objects.
-
-    `snapshot_kind` is its key in a snapshot: KIND, by default the name of the view, or KIND.GROUP if the kind exists in
-    several API groups.
-    """
+    """A watched kind. `optional`: its CRD may be absent, which means that there are no such objects."""
 
     name: str  # plural, as in metrics and logs
     path: str
@@ -24,12 +20,12 @@ class Kind(msgspec.Struct, frozen=True):
     field_selector: str = ""
     # commas of an object that is read: list entries and keys, and those in strings; one with more is skipped
     max_values: int | None = None
-    snapshot_kind: str = ""
+    display_name: str = ""  # KIND.GROUP if the kind exists in several API groups
 
-    def __post_init__(self) -> None:
-        """Set the default of `snapshot_kind`."""
-        if not self.snapshot_kind:
-            msgspec.structs.force_setattr(self, "snapshot_kind", self.view.__name__)
+    @property
+    def snapshot_kind(self) -> str:
+        """Return its key in a snapshot: KIND, which is the name of the view, or KIND.GROUP."""
+        return self.display_name or self.view.__name__
 
     @property
     def group(self) -> str:
@@ -43,12 +39,8 @@ NODES = Kind("nodes", "/api/v1/nodes", node_views.Node)
 WAITING_PODS = Kind(  # without a node; a pod that gets one leaves the watch
     "pods", "/api/v1/pods", views.Pod, field_selector="spec.nodeName=", max_values=MAX_POD_VALUES
 )
-PLACED_PODS = Kind(  # without what placement does not read
-    "pods",
-    "/api/v1/pods",
-    scheduling_views.Pod,
-    max_values=MAX_POD_VALUES,
-)
+# without what placement does not read
+PLACED_PODS = Kind("pods", "/api/v1/pods", scheduling_views.Pod, max_values=MAX_POD_VALUES)
 NAMESPACES = Kind("namespaces", "/api/v1/namespaces", views.Namespace)
 POLICY = Kind(
     "policy",
@@ -58,23 +50,15 @@ POLICY = Kind(
 )
 
 
-def _define(version: str, plural: str, view: type[Any], **more: Any) -> Kind:
+def _define(version: str, plural: str, view: type[Any], name: str = "") -> Kind:
     """Return a kind of a custom resource, or of an API that not every cluster serves. `version` is GROUP/VERSION."""
     group = version.partition("/")[0]
-    return Kind(**{"name": f"{plural}.{group}", "path": f"/apis/{version}/{plural}"} | more, view=view, optional=True)
+    return Kind(name or f"{plural}.{group}", f"/apis/{version}/{plural}", view, optional=True)
 
 
-NADS = _define(
-    "k8s.cni.cncf.io/v1",
-    "network-attachment-definitions",
-    views.NetworkAttachmentDefinition,
-    name="network-attachment-definitions",
-)
-NODE_TOPOLOGIES = _define(
-    "topology.node.k8s.io/v1alpha2",
-    "noderesourcetopologies",
-    node_views.NodeResourceTopology,
-)
+_NADS = "network-attachment-definitions"
+NADS = _define("k8s.cni.cncf.io/v1", _NADS, views.NetworkAttachmentDefinition, _NADS)
+NODE_TOPOLOGIES = _define("topology.node.k8s.io/v1alpha2", "noderesourcetopologies", node_views.NodeResourceTopology)
 HYPER_NODES = _define("topology.volcano.sh/v1alpha1", "hypernodes", hypernodes.HyperNode)
 # Dynamic Resource Allocation: stable from Kubernetes 1.34, the taint rules from 1.37
 _ALLOCATION = "resource.k8s.io/v1"
@@ -91,7 +75,7 @@ def _build_kind(kind: frameworks.SizeKind) -> Kind:
         kind.view,
         optional="." in kind.group,  # those of a CRD, or off by default; batch and apps are always there
         max_values=frameworks.MAX_VALUES,
-        snapshot_kind=kind.display_name,  # a snapshot does not distinguish versions
+        display_name=kind.display_name,  # a snapshot does not distinguish versions
     )
 
 

@@ -14,7 +14,7 @@ def config_map(text: str) -> views.ConfigMap:
     return views.ConfigMap(metadata=metadata, data={names.POLICY_KEY: text})
 
 
-def test_missing_and_deleted_policies_are_reported_differently():
+def test_missing_invalid_and_deleted_policies_are_reported_and_the_last_valid_one_stays():
     origin = sources.Sources(policies.PolicyStore(), None)
     origin.store.replace([])
     assert origin.find_policy_problem() == (
@@ -23,6 +23,13 @@ def test_missing_and_deleted_policies_are_reported_differently():
     )
     origin.store.replace([config_map(GOOD.format(device="mlx5_0"))])
     assert origin.find_policy_problem() == ""
+    good = origin.store.current
+    origin.store.upsert(config_map(GOOD.format(device="[a]")))
+    assert (origin.store.current, origin.store.valid) == (good, False)
+    assert "fabrics.ib.rails[0].device" in str(origin.store.errors[0])
     origin.store.remove(config_map(""))
+    assert (origin.store.current, origin.store.valid) == (good, False)
     assert origin.store.errors[0].message == "the policy was deleted; create it again"
     assert origin.find_policy_problem() == "", "the last good one is in force"
+    origin.store.upsert(config_map(GOOD.format(device="mlx5_1")))
+    assert (origin.store.valid, origin.store.errors) == (True, ())
