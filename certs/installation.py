@@ -30,10 +30,15 @@ class _Metadata(watch_wire.Identity, frozen=True, rename="camel"):
     managed_fields: list[Any] | None = None
 
 
-class Secret(msgspec.Struct, frozen=True, rename="camel"):
-    """A Secret, whose values msgspec decodes from base64. Go encodes an empty value as null."""
+class _Object(msgspec.Struct, frozen=True, rename="camel"):
+    """An object of any kind."""
 
     metadata: _Metadata
+
+
+class Secret(_Object, frozen=True):
+    """A Secret, whose values msgspec decodes from base64. Go encodes an empty value as null."""
+
     data: dict[str, bytes | None] | None = None
 
     def read_pair(self, certificate: str = "tls.crt", key: str = "tls.key") -> pki.Pair | None:
@@ -61,17 +66,10 @@ class _Webhook(msgspec.Struct, frozen=True, rename="camel"):
     client_config: _ClientConfig
 
 
-class Configuration(msgspec.Struct, frozen=True, rename="camel"):
+class Configuration(_Object, frozen=True):
     """A webhook configuration, with the fields that are read."""
 
-    metadata: _Metadata
     webhooks: list[_Webhook] | None = None
-
-
-class _NamedObject(msgspec.Struct, frozen=True):
-    """An object of which only the existence is asked."""
-
-    metadata: _Metadata
 
 
 _NO_SECRET = Secret(metadata=_Metadata())
@@ -178,9 +176,6 @@ async def _write_secret(
 ) -> None:
     """Create or change one Secret. None as a value deletes the key."""
     old, path = state.secrets[name], _build_secret_path(state.namespace, name)
-    present = old.data or {}
-    if all(present.get(key) == value for key, value in data.items()):
-        return
     if old is _NO_SECRET:
         old = await _create_empty_secret(client, path, inventory.SECRETS[name])
     metadata = {"resourceVersion": old.metadata.resource_version}
@@ -255,4 +250,4 @@ class Rotator:
         metadata, and `helm upgrade` would refuse to take it over.
         """
         path = f"/api/v1/namespaces/{self._namespace}/services/{installed_names.EXTENDER}"
-        return await watch_wire.find_object(self._client, path, _NamedObject) is not None
+        return await watch_wire.find_object(self._client, path, _Object) is not None
