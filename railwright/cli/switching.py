@@ -105,7 +105,7 @@ class Switch:
         print(_ENABLED)
 
     def _print_change(self, verb: str, what: str) -> None:
-        output.print_change(f"{self._would}{verb} {output.escape_controls(what)}")
+        output.print_change(f"{self._would}{verb} {what}")
 
     async def _read_objects(self, kind: str) -> list[Object]:
         """Return the installation's objects of a kind."""
@@ -181,4 +181,4 @@ def _run(arguments: argparse.Namespace, act: Callable[[Switch], Awaitable[None]]
 
 
 def _format_title(item: Mapping[str, Any]) -> str:
-    return f"{item['kind']} {item['metadata']['name']}"
+    return output.escape_controls(f"{item['kind']} {item['metadata']['name']}")
