@@ -62,11 +62,6 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     is_confined: bool = False  # Volcano offers the gang, or its parts, the nodes of one HyperNode after the other
     is_single_pod: bool = False  # single-pod job, which fills partly used nodes first; known of a kind (`build_kind`)
 
-    @property
-    def accelerators(self) -> tuple[str, ...]:
-        """Return the resource names that the policy lists as accelerators."""
-        return self.policy.document.accelerators
-
     @functools.cached_property
     def domains(self) -> tuple[str, ...]:
         """Return the keys of the fabric's domains, closest first."""
@@ -98,7 +93,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     @property
     def devices(self) -> frozenset[str]:
         """Return the accelerators of the policy, and the resources of the rails that the pod needs."""
-        return frozenset((*self.accelerators, *(need.resource for need in self.needs)))
+        return frozenset((*self.policy.document.accelerators, *(need.resource for need in self.needs)))
 
     # --- what nodes are evaluated for ---------------------------------------------------------------------------
 
@@ -120,7 +115,8 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     @functools.cached_property
     def demand(self) -> Demand:
         """Return the devices that the pod needs, requested or not."""
-        accelerators = [(name, self.requests[name]) for name in self.accelerators if self.requests.get(name, 0) > 0]
+        listed = self.policy.document.accelerators
+        accelerators = [(name, self.requests[name]) for name in listed if self.requests.get(name, 0) > 0]
         return Demand(tuple(accelerators), pools=tuple((need.resource, need.amount) for need in self.needs))
 
     @functools.cached_property

@@ -130,6 +130,9 @@ def _score_fill_order(node_class: node_evaluation.NodeClass) -> float:
     return (_COMPACT * node_class.has_unsplit_slot + _FULL * utilization) / (_COMPACT + _FULL)
 
 
+_HIGHEST = 100.0
+
+
 def compute_score(node_class: node_evaluation.NodeClass, kind: scheduling_request.SchedulingRequest) -> float:
     """Return the score without locality, 0..100. For a single-pod job the fill order replaces some terms."""
     if node_class.facts.broken:
@@ -137,22 +140,18 @@ def compute_score(node_class: node_evaluation.NodeClass, kind: scheduling_reques
     replaced = (NUMA, PACKING) if kind.is_single_pod else ()
     total = sum(term.weight * term.score(node_class) for term in TERMS if term not in replaced)
     total += sum(term.weight for term in replaced) * _score_fill_order(node_class)
-    return 100.0 * total / _sum_weights(kind)
+    return (_HIGHEST - score_locality(kind)) * total / sum([term.weight for term in TERMS])
 
 
 def score_locality(kind: scheduling_request.SchedulingRequest) -> float:
     """Return the score, 0..100, that the best locality adds; 0 if the policy has no domains."""
-    return 100.0 * LOCALITY_WEIGHT / _sum_weights(kind) if kind.domains else 0.0
-
-
-def _sum_weights(kind: scheduling_request.SchedulingRequest) -> float:
-    return (LOCALITY_WEIGHT if kind.domains else 0.0) + sum([term.weight for term in TERMS])
+    others = sum([term.weight for term in TERMS])
+    return _HIGHEST * LOCALITY_WEIGHT / (LOCALITY_WEIGHT + others) if kind.domains else 0.0
 
 
 # --- kube-scheduler's integers --------------------------------------------------------------------------------
 
 MAX_PRIORITY = 10  # extenderv1.MaxExtenderPriority
-_HIGHEST = 100.0
 
 
 def convert_to_priorities(scores: Collection[float]) -> Mapping[float, int]:

@@ -104,7 +104,7 @@ def build_status(
     size = cluster.get_gang_size(request.gang, observed=len(placed_uids) + len(waiting)) if request.gang else 1
     missing = 0 if part else max(0, size - len(placed) - len(waiting) - 1)
     waiting = [pod for pod in waiting if pod.part == part] if part else waiting
-    accelerators = request.accelerators
+    accelerators = request.policy.document.accelerators
     devices = {*accelerators, *(rail.resource for rail in request.fabric.rails if rail.resource)}
     workers = [pod for pod in waiting if not devices.isdisjoint(pod.requests)]
     placed_workers = [peer for peer in placed if not devices.isdisjoint(peer.requests)]
