@@ -110,6 +110,7 @@ def decide(
         return Decision(gang, view, planning_view, memory)
     key = request.gang
     kind = planning_view.index.kind
+    # nodes are kept for other gangs only if they compete for the devices that the pod requests
     rails = [need.resource for need in kind.needs if need.resource not in kind.unrequested]
     begun = gang_memory.list_begun(key, frozenset(rails or kind.demand.names), memory, cluster)
     segmented = segments.find_segments(request, cluster, view.index.leaf_by_node) if request.has_segment else None
@@ -124,6 +125,7 @@ def decide(
         whole = segmented.limit(whole)
     capacity = gang_memory.exclude_reserved_nodes(whole, begun.values())
     part = request.part if request.is_confined else ""
+    # a HyperNode without room for the whole gang may hold the part that Volcano places next
     if part and sum(whole.count_slots().values()) < gang.unplaced:
         gang = gang_status.build_status(request, cluster, part=part)
     ring = rank_order.Ring(
@@ -148,6 +150,7 @@ def decide(
         on_offered = msgspec.structs.replace(capacity, nodes=offered)
         target_plan = planner.solve(gang.unplaced, on_offered, peers)
         target_leaf = next(iter(target_plan.leaves), None)
+    # of the nodes that meet the plan the fuller ones come first, so that idle nodes stay idle
     in_leaf = capacity.nodes.get(target_leaf, {}) if target_leaf is not None else {}
     meeting = [known for known, nodes in in_leaf.items() if nodes > 0 and target_plan.is_met_by(known)]
     planned = msgspec.structs.replace(remembered, reserved={})
