@@ -12,7 +12,6 @@ import msgspec
 
 from railwright.cluster import documents, resources
 
-# Kubernetes' own kinds first: an object without apiVersion is read as the first row of its kind.
 KINDS: Mapping[str, resources.Kind] = {
     kind.snapshot_kind: kind
     for kind in (
@@ -27,13 +26,11 @@ KINDS: Mapping[str, resources.Kind] = {
         resources.RESOURCE_CLAIMS,
         resources.CLAIM_TEMPLATES,
         resources.RESOURCE_SLICES,
-        *sorted(resources.GANG_SIZES.values(), key=lambda kind: kind.optional),
+        *resources.GANG_SIZES.values(),
     )
 }
 # Versions whose objects have other fields.
 _UNREADABLE = frozenset({"resource.k8s.io/v1alpha2", "resource.k8s.io/v1alpha3", "resource.k8s.io/v1beta1"})
-# The key of an object without apiVersion: the first row of its kind.
-_FIRST: Mapping[str, str] = {row.partition(".")[0]: row for row in reversed([*KINDS])}
 
 
 def read(text: str) -> dict[str, list[Any]]:
@@ -53,10 +50,7 @@ def read(text: str) -> dict[str, list[Any]]:
 
 def _find_row(obj: Mapping[str, Any]) -> str:
     """Return the key of an object in KINDS, whether it exists there or not."""
-    kind, version = str(obj.get("kind", "")), obj.get("apiVersion")
-    if not isinstance(version, str) or not version:
-        return _FIRST.get(kind, kind)
-    group = version.rpartition("/")[0]
+    kind, group = str(obj.get("kind", "")), str(obj.get("apiVersion", "")).rpartition("/")[0]
     is_row = kind in KINDS and group == KINDS[kind].group
     return kind if is_row else f"{kind}.{group}"  # other projects have a Node or an Event of their own
 

@@ -23,7 +23,6 @@ SNAPSHOT = textwrap.dedent("""
     apiVersion: v1
     kind: List
     items:
-    - {kind: PodGroup, metadata: {namespace: d, name: g}, spec: {minMember: 5}}
     - {apiVersion: batch/v1, kind: Job, metadata: {namespace: a, name: j}, spec: {parallelism: 6}}
     - {apiVersion: serving.example/v1, kind: Job, metadata: {namespace: b, name: j}, spec: {parallelism: 7}}
     - apiVersion: batch.volcano.sh/v1alpha1
@@ -57,7 +56,6 @@ def cluster():
         ("a/g", 2),
         ("b/g", 3),
         ("c/g", 4),
-        ("d/g", 5),  # without apiVersion: Volcano's
         ("a/job/j", 6),
         ("b/job/j", 1),  # somebody else's Job
         ("a/v-u", 8),
