@@ -110,16 +110,10 @@ def _report_rotation(
 # --- with --watch -------------------------------------------------------------------------------------------
 
 _LOG = logging.getLogger("railwright.certs")
-_MAX_PAUSE = 30.0  # seconds between two checks, whatever fails
-_MAX_DOUBLINGS = 16  # more exceeds _MAX_PAUSE anyway, and overflows after hours of failures
+_REPEAT_PAUSE = 10.0  # seconds after a step that was made before
 _MAX_SILENCE = 60.0  # seconds without a successful check after which the rotator is not ready
 _REPEAT_SECONDS = 600.0  # without a step, after which none counts as a repetition
 _MIN_REPEATS = 2  # after which another writer overwrites a caBundle again and again; one may apply a manifest
-
-
-def compute_pause(every: float, failures: int) -> float:
-    """Return the seconds until the next check, after this number of failures in a row."""
-    return min(every * 2.0 ** min(failures, _MAX_DOUBLINGS), _MAX_PAUSE)
 
 
 class Watcher:
@@ -157,25 +151,21 @@ class Watcher:
         return output.OK
 
     async def _rotate(self) -> None:
-        """Check every `every` seconds: at once after a step, with growing pauses after failures and repeated steps."""
-        every, failures = self._arguments.every.total_seconds(), 0
+        """Check every `every` seconds: at once after a step, and later after one that was made before."""
         while True:
+            pause = self._arguments.every.total_seconds()
             try:
                 result = await self._rotator.step()
             except errors.ClusterError as error:
-                failures += 1
                 self._record_failure(error)
             else:
-                failures = 0
                 self._record_success(result)
                 if isinstance(result, rotation.Step):
                     repeats = self.count_repeats(result, time.monotonic())
                     if repeats >= _MIN_REPEATS and result.action is rotation.Action.PUBLISH:
                         self._report_overwritten()
-                    if repeats:
-                        await asyncio.sleep(compute_pause(every, repeats))
-                    continue
-            await asyncio.sleep(compute_pause(every, failures))
+                    pause = _REPEAT_PAUSE if repeats else 0.0
+            await asyncio.sleep(pause)
 
     def count_repeats(self, step: rotation.Step, now: float) -> int:
         """Count a step. Return how often it was made before, with pauses of at most ten minutes between steps.
