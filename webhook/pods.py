@@ -63,7 +63,7 @@ def _answer(  # noqa: PLR0913, PLR0917 - what an answer depends on
             return _reject(_refuse_unknown_namespace(title, namespace))
         return reviews.Answer()
     entry = cache.build_entry(pod, size, policy, cluster_facts) if cache is not None else None
-    if cache is not None and entry is not None and (cached := cache.by_key.get(entry[0])) is not None:
+    if cache is not None and entry is not None and (cached := cache.get(entry[0])) is not None:
         return cached
     outcome = admission.plan(pod if entry is None else entry[1], policy, cluster_facts, title)
     if isinstance(outcome, plan.NotOptedIn):
@@ -78,7 +78,7 @@ def _answer(  # noqa: PLR0913, PLR0917 - what an answer depends on
         answer = _inject(outcome)
     answer = msgspec.structs.replace(answer, encoded=answer.encode_rest())
     if cache is not None and entry is not None and isinstance(outcome, plan.Injection):
-        cache.by_key.add(entry[0], answer)
+        cache.add(entry[0], answer)
     return answer
 
 

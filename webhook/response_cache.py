@@ -5,6 +5,7 @@ paths and commands in which such pods differ. Pods with equal excerpts have equa
 fields; a test varies every field of a pod. Rejections are not cached, because their messages name the pod.
 """
 
+import functools
 from collections.abc import Container
 
 import msgspec
@@ -27,11 +28,11 @@ _INTERFACES = "_if_"  # in names of Open MPI's lists, which injection looks for
 _UNREAD_VARIABLE, _UNREAD_VOLUME = views.EnvVar(), views.Volume(name="?")  # which no volume is called
 
 
-class ResponseCache:
+class ResponseCache(bounded_cache.BoundedCache[bytes, reviews.Answer]):
     """Caches answers, each for one version of the policy and of the cluster facts."""
 
     def __init__(self) -> None:
-        self.by_key: bounded_cache.BoundedCache[bytes, reviews.Answer] = bounded_cache.BoundedCache(_MAX_RESPONSES)
+        super().__init__(_MAX_RESPONSES)
 
     def build_entry(
         self, pod: views.Pod, size: int, policy: model.Policy, cluster: facts.ClusterFacts
@@ -70,16 +71,14 @@ class PlanInputs:
             }
         if annotations:
             annotations = {key: value for key, value in annotations.items() if key in self.annotations or _is_own(key)}
+        reduce = functools.partial(self._reduce, unread_volumes=unread_volumes, reads_words=reads_words)
         return views.Pod(
             metadata=views.ObjectMeta(labels_or_none=labels, annotations_or_none=annotations),
             spec=msgspec.structs.replace(
                 spec,
                 scheduling_group=None,
-                containers_or_none=[
-                    self._reduce(one, unread_volumes, reads_words=reads_words) for one in spec.containers
-                ],
-                init_containers=spec.init_containers
-                and [self._reduce(one, unread_volumes, reads_words=reads_words) for one in spec.init_containers],
+                containers_or_none=[reduce(one) for one in spec.containers],
+                init_containers=spec.init_containers and [reduce(one) for one in spec.init_containers],
                 volumes_or_none=spec.volumes_or_none
                 and [_UNREAD_VOLUME if one.name in unread_volumes else one for one in spec.volumes],
             ),

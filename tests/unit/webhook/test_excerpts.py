@@ -200,5 +200,5 @@ def of_job(job: str) -> dict:
 def test_equal_pods_of_different_jobs_are_planned_once():
     cache = response_cache.ResponseCache()
     answers = [answer(of_job(job), POLICIES["plain"], cache).body for job in ("llm", "vision", "speech")]
-    assert len(cache.by_key) == 1
+    assert len(cache) == 1
     assert len(set(answers)) == 1

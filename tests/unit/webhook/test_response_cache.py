@@ -66,7 +66,7 @@ def test_pods_of_a_gang_share_one_cached_response():
         answer = pods.handle(review, BY, lambda _: known, cache)
         assert answer.outcome == "patched"
         assert json.loads(answer.body)["response"]["uid"] == f"request-{rank}"
-    assert len(cache.by_key) == 1
+    assert len(cache) == 1
 
 
 @pytest.mark.parametrize("change", ["policy", "network", "offer", "namespace", "file keys"])
