@@ -18,17 +18,12 @@ from railwright.fabric.workloads.frameworks import get_list, get_mapping
 GROUP = "pods"
 
 
-def _list_fabrics(snapshot: Snapshot) -> Mapping[str, str]:
-    snapshot.require("policy", "namespaces")
-    return {name: name for name in snapshot.fabrics}
-
-
 _READ_LOG = f"kubectl -n {NAMESPACE} logs deployment/{WEBHOOK}"
 
 
 @row(
     f"the detail is the API server's error; the webhook's log has more: {_READ_LOG}",
-    each=_list_fabrics,
+    each=lambda snapshot: {name: name for name in snapshot.require_policy().fabrics},
     after=f"replicas/{WEBHOOK} certificates/{WEBHOOK} ca-bundle webhook-entries policy rail-networks",
 )
 def check_dry_run(snapshot: Snapshot, fabric: str) -> Result:

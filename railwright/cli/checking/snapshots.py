@@ -335,18 +335,17 @@ def choose_namespace(snapshot: Snapshot, fabric: str) -> str:
 
     Raise SkipError if there is none.
     """
-    allowed = [
+    if snapshot.probed:
+        return snapshot.probed
+    allowed: list[str] = [
         namespace.metadata.name
         for namespace in snapshot.get_all("namespaces")
         if not namespace.metadata.deletion_timestamp
         and namespace.metadata.name not in snapshot.excluded_namespaces
         and snapshot.fabrics[fabric].allows_namespace(namespace.metadata.labels)
     ]
-    require(
-        snapshot.probed or allowed,
-        f"no namespace may use fabric {fabric}: the labels of no namespace match its `namespaces`",
-    )
-    return snapshot.probed or min(allowed, key=lambda name: (name != "default", name))
+    require(allowed, f"no namespace may use fabric {fabric}: the labels of no namespace match its `namespaces`")
+    return min(allowed, key=lambda name: (name != "default", name))
 
 
 def build_pod(snapshot: Snapshot, fabric: str, namespace: str) -> Mapping[str, Any]:

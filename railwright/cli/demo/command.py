@@ -6,7 +6,6 @@ With --serve, the dashboard shows the demo's cluster with the gang.
 import argparse
 import asyncio
 import itertools
-import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -52,24 +51,20 @@ _NEXT = (
 
 def _format_card(cluster: scenario.Cluster, outcome: scenario.Outcome) -> Iterator[Line]:
     """Yield the lines of the card, the result on one screen."""
-    resources = cluster.nodes[0]["status"]["allocatable"]
-    record = json.loads(outcome.pods[0]["metadata"]["annotations"][names.INJECTION])
-    rails = len(record["rails"])
+    fabric, gpus = cluster.policy.document.fabrics[scenario.FABRIC], cluster.nodes[0]["status"]["allocatable"]
+    rails, uplinks = len(fabric.rails), fabric.placement.oversubscription[0]  # of a leaf
     job = f"A job of {outcome.placed.size} pods on {len(cluster.nodes)} simulated nodes"
-    yield ((f"{job} with {resources['nvidia.com/gpu']} GPUs and {rails} RDMA rails each", "bold"),)
+    yield ((f"{job} with {gpus['nvidia.com/gpu']} GPUs and {rails} RDMA rails each", "bold"),)
     yield _join((("You write one label", "bold"),), (("The webhook adds to each pod", "bold"),))
     columns = _format_job(cluster.job), _format_changes(cluster.job, outcome.pods[0])
     yield from itertools.starmap(_join, itertools.zip_longest(*columns, fillvalue=()))
     yield ()
     yield _join((("Without: no label, Volcano alone", "bold"),), (("With railwright: label and extender", "bold"),))
-    maps = (_format_map(cluster, gang) for gang in (outcome.without, outcome.placed))
-    yield from map(_join, *maps)
-    yield _join(_format_leaves(outcome.without, "red"), _format_leaves(outcome.placed, "green"))
-    yield _join((("network: TCP on the pod network", "red"),), ((f"network: RDMA on {rails} rails", "green"),))
-    yield _join(_format_bar(outcome.without, "red"), _format_bar(outcome.placed, "green"))
+    without = _format_outcome(cluster, outcome.without, "TCP on the pod network", "red")
+    placed = _format_outcome(cluster, outcome.placed, f"RDMA on {rails} rails", "green")
+    yield from map(_join, without, placed)
     legend = f"{_POD} node of the job   {_FREE} free   {_BUSY} busy   a group: the nodes of one leaf switch"
     yield ((legend, "dim"),)
-    uplinks = cluster.policy.document.fabrics[scenario.FABRIC].placement.oversubscription[0]  # of a leaf
     yield ((f"Bandwidth: both placements over RDMA, uplinks {uplinks:g}:1. Modelled, not measured.", "dim"),)
     yield ()
     yield from (((purpose, ""), (command, "bold")) for purpose, command in _NEXT)
@@ -128,11 +123,13 @@ def _format_map(cluster: scenario.Cluster, gang: overview_types.Gang) -> list[Li
     return lines
 
 
-def _format_leaves(gang: overview_types.Gang, style: str) -> Line:
+def _format_outcome(cluster: scenario.Cluster, gang: overview_types.Gang, network: str, style: str) -> list[Line]:
+    """Return the map of the nodes, and what the placement of the gang means."""
     fewer = f", where {gang.min_leaves} would do" if gang.leaves > gang.min_leaves else ""
-    return ((f"{text.format_count(gang.leaves, 'leaf')}{fewer}", style),)
-
-
-def _format_bar(gang: overview_types.Gang, style: str) -> Line:
     bandwidth = gang.bandwidth or 0.0
-    return (("bandwidth ", ""), ("█" * round(bandwidth * _BAR), style), (f" {round(bandwidth * 100)} %", style))
+    return [
+        *_format_map(cluster, gang),
+        ((f"{text.format_count(gang.leaves, 'leaf')}{fewer}", style),),
+        ((f"network: {network}", style),),
+        (("bandwidth ", ""), ("█" * round(bandwidth * _BAR), style), (f" {round(bandwidth * 100)} %", style)),
+    ]

@@ -42,7 +42,8 @@ def test_the_dry_run_pod_is_created_in_a_namespace_that_may_use_the_fabric():
     deleted = {"name": "ending", "labels": {"rdma": "yes"}, "deletionTimestamp": "2026-11-30T00:00:00Z"}
     trees["namespaces"] += [{"metadata": deleted}, {"metadata": {"name": "allowed", "labels": {"rdma": "yes"}}}]
     assert snapshots.choose_namespace(installations.build_snapshot(trees), "ib") == "allowed"
-    assert snapshots.choose_namespace(installations.build_snapshot(trees, probed="given"), "ib") == "given"
+    unreadable = installations.build_snapshot(trees, probed="given", unread={"namespaces": "403"})
+    assert snapshots.choose_namespace(unreadable, "ib") == "given"
     trees["namespaces"].pop()
     with pytest.raises(snapshots.SkipError, match="the labels of no namespace match"):
         snapshots.choose_namespace(installations.build_snapshot(trees), "ib")
