@@ -74,8 +74,9 @@ def build_cluster() -> Cluster:
     pods = [build_pod(f"other-{index}", "research", node, requests) for index, node in enumerate(busy)]
     job = yaml.safe_load((data / "job.yaml").read_text(encoding="utf-8"))
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": job["metadata"]["namespace"]}}
+    kind = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition"}
     networks = [
-        {"kind": "NetworkAttachmentDefinition", "metadata": {"namespace": namespace, "name": name}}
+        {**kind, "metadata": {"namespace": namespace, "name": name}}
         for namespace, name in (rail.network_key or ("", "") for rail in policy.document.fabrics[FABRIC].rails)
     ]
     return Cluster(policy, job, nodes, frozenset(busy), [*nodes, *pods, namespace, *networks])
