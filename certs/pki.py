@@ -9,7 +9,6 @@ key usages that strict verification requires (RFC 5280 section 4.2.1; Python 3.1
 import dataclasses
 import datetime as dt
 import enum
-import functools
 import ipaddress
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -141,7 +140,6 @@ def get_issue_time(pair: Pair) -> dt.datetime:
     return x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_before_utc + BACKDATED
 
 
-@functools.lru_cache(maxsize=32)  # each poll checks the same few pairs
 def load_certificate(pair: Pair) -> x509.Certificate | None:
     """Return the certificate of `pair`, or None if it cannot be read or the key does not match."""
     try:
@@ -158,7 +156,6 @@ def is_presentable(pair: Pair, now: dt.datetime) -> bool:
     return certificate is not None and is_valid_at(certificate, now)
 
 
-@functools.lru_cache(maxsize=64)
 def split_bundle(pem: bytes) -> tuple[bytes, ...]:
     """Return the certificates of a bundle, deduplicated and normalized; () if it cannot be read."""
     try:
@@ -190,7 +187,6 @@ def find_extension(certificate: x509.Certificate, kind: type[Extension]) -> Exte
         return None
 
 
-@functools.lru_cache(maxsize=256)
 def _is_signed_by(certificate: bytes, issuer: bytes) -> bool:
     """True if `issuer` issued the certificate, by name and signature. Ignores validity."""
     try:
