@@ -79,7 +79,8 @@ class Wait:
 class Situation:
     """The input from which a step is planned: the stored certificates of an installation, and the time.
 
-    `bundles` are its webhooks' caBundles, by the names for messages. `renew_ca` starts a new CA before it is due.
+    `certificates` has an entry for each of `specs`. `bundles` are the webhooks' caBundles, by the names for messages.
+    `renew_ca` starts a new CA before it is due.
     """
 
     keyring: Keyring
@@ -111,10 +112,6 @@ class Situation:
             return None
         return pair if pki.split_bundle(pair.certificate_pem)[0] in self.keyring.trusted else None
 
-    def get_pair(self, spec: inventory.CertificateSpec) -> pki.Pair | None:
-        """Return the stored certificate for a specification, if there is one."""
-        return self.certificates.get(spec.name, StoredCertificate()).pair
-
     def list_outdated(self) -> list[str]:
         """Return the names of the Secrets and webhook configurations whose bundle differs from the keyring's."""
         stored = {name: item.trusted for name, item in self.certificates.items() if item.pair is not None}
@@ -122,7 +119,7 @@ class Situation:
 
     def list_live(self) -> list[StoredCertificate]:
         """Return the certificates that a server or client may present now."""
-        stored = [self.certificates.get(spec.name, StoredCertificate()) for spec in self.specs]
+        stored = self.certificates.values()
         return [item for item in stored if item.pair is not None and pki.is_presentable(item.pair, self.now)]
 
 
@@ -184,7 +181,7 @@ def _plan_renewal(situation: Situation) -> Step | Wait | None:
     due: dict[str, StoredCertificate] = {}
     waits: list[Wait] = []
     for spec in situation.specs:
-        pair = situation.get_pair(spec)
+        pair = situation.certificates[spec.name].pair
         certificate = None if pair is None else pki.load_certificate(pair)
         if pair is not None and certificate and inventory.satisfies(pair, spec, ca=ca, now=now):
             waits.append(Wait(inventory.get_renewal_time(certificate), "the next certificate is due for renewal"))
@@ -237,7 +234,7 @@ def _plan_removal(situation: Situation) -> Step | Wait | None:
         return None
     untils = [pki.get_issue_time(ca) + 2 * overlap]
     for spec in situation.specs:
-        pair = situation.get_pair(spec)
+        pair = situation.certificates[spec.name].pair
         delay = overlap if spec.usage is pki.Usage.CLIENT else situation.propagation
         untils += [pki.get_issue_time(pair) + delay] if pair is not None else []
     until = max(untils)
