@@ -176,6 +176,7 @@ def assign(zones: Zones, demand: scheduling_request.Demand, *, by_number: bool =
     needed = gpus | rails
 
     def order(row: tuple[int, Mapping[str, int]]) -> list[int]:
+        # those with most of its rails first, so that few are needed; of equal ones the fullest, so that idle ones stay
         usable = [sum([min(most, row[1][name]) for name, most in side.items()]) for side in (rails, gpus)]
         if by_number:
             return [sum(usable) < sum(needed.values())]
@@ -203,6 +204,7 @@ def _split(gpus: Mapping[str, int], rails: Mapping[str, int], free: _Devices) ->
     if not gpus or not rails:
         return all_rails, _fill({**gpus, **rails}, free)
     gpus_free = [sum([here[name] for name in gpus]) for here in free]
+    # rails go where free GPUs could serve them, then GPUs to the rails: as many as make them local, then their share
     rails_taken = _fill(rails, free, [-(-all_rails * gpu // all_gpus) for gpu in gpus_free])
     rails_here = [sum(here.values()) for here in rails_taken]
     least = [(rail - 1) * all_gpus // all_rails + 1 for rail in rails_here]
