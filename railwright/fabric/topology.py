@@ -26,7 +26,7 @@ def read_domains(labels: Mapping[str, str], keys: Sequence[str], rails: Sequence
 
     The value of a key with RAIL joins the values of all `rails`. Nodes share that domain if they agree on every rail.
     """
-    return tuple(_join_rails(labels, key, rails) if RAIL in key else _get_value(labels, key) for key in keys)
+    return tuple([_join_rails(labels, key, rails) if RAIL in key else _get_value(labels, key) for key in keys])
 
 
 def expand_rails(key: str, rails: Sequence[str]) -> Sequence[str]:

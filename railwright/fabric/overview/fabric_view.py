@@ -73,7 +73,8 @@ class FabricView:
     def get_leaf(self, node: str) -> topology.Domain:
         """Return the leaf of a node; NO_DOMAIN if it has none."""
         info = self._cluster.nodes.get(node)
-        return self._cluster.find_leaf(info, self._levels, self._rails) if info is not None else topology.NO_DOMAIN
+        place = () if info is None else self._cluster.locate(info, self._levels, self._rails)
+        return topology.get_domain(place)
 
     def _build_summary(self) -> overview_types.Fabric:
         rows = [row for leaf in self.leaves.values() for row in leaf.nodes]

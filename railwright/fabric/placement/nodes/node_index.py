@@ -66,7 +66,7 @@ class NodeStates:
                 self.by_node.pop(name, None)
             else:
                 self.by_node[name] = self.read_state(name)
-                leaf = self._cluster.find_leaf(node, self._domains, self._rail_names)
+                leaf = topology.get_domain(self._cluster.locate(node, self._domains, self._rail_names))
             if leaf != self.leaf_by_node.get(name):
                 self._move(name, leaf)
 

@@ -184,10 +184,6 @@ class ClusterState:
         present = {pod.place for pod in self.get_gang(key).values()}
         return {pod.place: pod for pod in ended.values() if pod.place not in present}.values()
 
-    def find_leaf(self, node: object_info.NodeInfo, domains: tuple[str, ...], rails: Sequence[str]) -> topology.Domain:
-        """Return the leaf of a node, or NO_DOMAIN if it has none; arguments as of `locate`."""
-        return topology.get_domain(self.locate(node, domains, rails))
-
     def locate(self, node: object_info.NodeInfo, domains: tuple[str, ...], rails: Sequence[str] = ()) -> topology.Place:
         """Return the node's value of each domain key, lowest level first; "" if it has none.
 
