@@ -83,7 +83,7 @@ def _find_argument_problems(
                 yield f"{key} is not a duration such as {expected}"
         elif key == configuration.MANAGED:  # without it, Volcano asks about all pods
             managed = {*map(str, get_list(arguments, key))}
-            if key in arguments and (missing := text.join_first(sorted({*expected} - managed), 5)):
+            if key in arguments and (missing := text.join_first(sorted({*(expected or ())} - managed), 5)):
                 yield f"{key} lacks {missing}: the scheduler does not ask the extender about their pods"
         elif value != expected:
             yield f"{key} is {value!r}, not {expected!r}"

@@ -141,6 +141,7 @@ def start_extender(option):
 
 
 CLIENT_CA = "--client-ca=/tls/ca.crt"
+TCP = "apiVersion: railwright.io/v1alpha1\nfabrics: {plain: {transport: tcp}}\n"  # has no rails
 
 
 # what is done to the cluster, the row that tells, its state, and words of its detail
@@ -157,6 +158,7 @@ OUTCOMES = [
      "uninjected", "ok", "1 pod"),
     (start_extender(CLIENT_CA), "volcano-configuration", "fail",
      "which Volcano cannot present: set extender.volcano"),
+    (lambda trees: trees["policy"][0]["data"].update({names.POLICY_KEY: TCP}), "volcano-configuration", "ok", "https"),
     (start_extender("--volcano-listen=:8715"), "volcano-configuration", "fail",
      "not https://railwright-extender.railwright-system.svc:8715/volcano"),
     (add_preflights(1, phase="Pending", hours=5), "preflight", "fail", "1 of 1 recent pod failed"),
