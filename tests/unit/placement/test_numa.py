@@ -293,14 +293,6 @@ zones:
   - {name: nvidia.com/gpu, capacity: "4", allocatable: 4, available: "1"}
 - {name: node-1, type: Node, resources: null}
 ---
-apiVersion: nodeinfo.volcano.sh/v1alpha1
-kind: Numatopology
-metadata: {name: n1}
-spec:
-  policies: {CPUManagerPolicy: static, TopologyManagerPolicy: best-effort}
-  numares: {cpu: {allocatable: 0-63, capacity: 64}}
-  cpuDetail: {"0": {core: 0, numa: 0, socket: 0}}
----
 apiVersion: v1
 kind: Node
 metadata: {name: n1}
@@ -308,7 +300,7 @@ status: {allocatable: {nvidia.com/gpu: 4}}
 """
 
 
-def test_a_snapshot_has_reports_and_numatopologies_are_ignored():
+def test_a_report_of_a_snapshot_counts_until_it_is_removed():
     topology_report = snapshots.read(SNAPSHOT)
     state = states.State()
     sinks = {watch.kind.snapshot_kind: watch.sink for watch in states.list_watches(state)}
