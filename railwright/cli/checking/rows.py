@@ -58,6 +58,9 @@ def warn_of(problems: Iterable[str], good: str = "", fix: str = "") -> Result:
     return warn(listed, fix) if listed else ok(good)
 
 
+_Subjects = Callable[[snapshots.Snapshot], Mapping[str, Any]]  # lists the subjects of a row by name
+
+
 class Row(msgspec.Struct, frozen=True):
     """One check. `anchor` is its permanent identifier, in JSON and in the documentation."""
 
@@ -66,16 +69,11 @@ class Row(msgspec.Struct, frozen=True):
     fix: str  # how to fix a failure, with the command, for `fill_placeholders`
     text: str  # explanation in Markdown
     assess: Callable[..., Result]  # of the snapshot, and with `each` of one subject
-    each: Callable[[snapshots.Snapshot], Mapping[str, Any]] | None  # lists the subjects by name; None: there is one
+    each: _Subjects | None  # None: the row has no subjects
     after: Sequence[str]  # rows whose failure skips this one
 
 
-def row(
-    fix: str,
-    *,
-    each: Callable[[snapshots.Snapshot], Mapping[str, Any]] | None = None,
-    after: str = "",
-) -> Callable[[Callable[..., Result]], Row]:
+def row(fix: str, *, each: _Subjects | None = None, after: str = "") -> Callable[[Callable[..., Result]], Row]:
     """Turn a function `check_ANCHOR` into a row, named by the first line of its docstring.
 
     The names in `after` are separated by blanks. ANCHOR/SUBJECT waits for one subject of a row.
