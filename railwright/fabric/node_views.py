@@ -1,23 +1,12 @@
 """Views of nodes and of NodeResourceTopologies, decoded by msgspec as those in `views`."""
 
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from railwright.fabric import integers, views
+from railwright.fabric import views
 
 _BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
-
-# Operators of a toleration (k8s.io/api/core/v1, ToleratesTaint): the taint's value, the toleration's value. Gt and Lt
-# count as enabled: an API server without the feature TaintTolerationComparisonOperators accepts no such toleration.
-_VALUE_TESTS: Mapping[str, Callable[[str, str], bool]] = {
-    "": operator.eq,
-    "Equal": operator.eq,
-    "Exists": lambda _value, _bound: True,
-    "Gt": integers.build_comparison(operator.gt, canonical=True),
-    "Lt": integers.build_comparison(operator.lt, canonical=True),
-}
 
 
 class Taint(views.View, frozen=True):
@@ -32,8 +21,10 @@ class Taint(views.View, frozen=True):
         return self.effect in _BLOCKING_EFFECTS and not any(
             toleration.effect in ("", self.effect)
             and toleration.key in ("", self.key)
-            and (test := _VALUE_TESTS.get(toleration.operator)) is not None  # unknown operators tolerate nothing
-            and test(self.value, toleration.value)
+            and (  # other operators tolerate nothing; Gt and Lt are off by default
+                toleration.operator == "Exists"
+                or (toleration.operator in ("", "Equal") and toleration.value == self.value)
+            )
             for toleration in tolerations
         )
 

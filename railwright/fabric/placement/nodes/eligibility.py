@@ -6,9 +6,10 @@ gang.
 """
 
 import operator
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 
-from railwright.fabric import integers, label_selectors, views
+from railwright.fabric import label_selectors, views
 from railwright.fabric.placement.state import object_info
 
 
@@ -57,13 +58,26 @@ def _matches(requirement: views.Requirement, labels: Mapping[str, str]) -> bool:
     return test is not None and test(labels.get(requirement.key), requirement.values or [])
 
 
-def _build_comparison(compare: Callable[[str, str], bool]) -> label_selectors.Compare:
-    return lambda value, values: value is not None and len(values) == 1 and compare(value, *values)
+_INTEGER = re.compile(r"[+-]?[0-9]{1,64}", re.ASCII)  # Go's strconv.ParseInt in base 10; labels have 63 characters
+_MAX_INTEGER = 2**63
+
+
+def _build_comparison(compare: Callable[[int, int], bool]) -> label_selectors.Compare:
+    """Return a function that compares two 64-bit integers. It returns False if a text is none."""
+
+    def test(value: str | None, values: Collection[str]) -> bool:
+        texts = [value or "", *values]
+        if len(texts) != 2 or not all(map(_INTEGER.fullmatch, texts)):
+            return False
+        left, right = map(int, texts)
+        return all(-_MAX_INTEGER <= number < _MAX_INTEGER for number in (left, right)) and compare(left, right)
+
+    return test
 
 
 # Operators of a node selector: those of a label selector, and comparisons of integers.
 _OPERATORS: Mapping[str, label_selectors.Compare] = {
     **label_selectors.OPERATORS,
-    "Gt": _build_comparison(integers.build_comparison(operator.gt)),
-    "Lt": _build_comparison(integers.build_comparison(operator.lt)),
+    "Gt": _build_comparison(operator.gt),
+    "Lt": _build_comparison(operator.lt),
 }
