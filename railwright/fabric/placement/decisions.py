@@ -124,10 +124,6 @@ def decide(
     if segmented is not None:
         whole = segmented.limit(whole)
     capacity = gang_memory.exclude_reserved_nodes(whole, begun.values())
-    part = request.part if request.is_confined else ""
-    # a HyperNode without room for the whole gang may hold the part that Volcano places next
-    if part and sum(whole.count_slots().values()) < gang.unplaced:
-        gang = gang_status.build_status(request, cluster, part=part)
     ring = rank_order.Ring(
         waiting=gang.waiting,
         placed=[peer.rank for peer in gang.placed_workers],

@@ -53,7 +53,6 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     needs: tuple[intent.Need, ...]
     nodes: Sequence[str]  # each once
     policy: model.Policy
-    part: str = ""  # of the gang, placed as a unit; "" for the whole gang
     uncounted_rails: tuple[str, ...] = ()  # rails of the pod without a resource
     segment: int = 1  # consecutive ranks that must share a leaf, which is their NVLink domain
     is_size_declared: bool = False  # by the pod's controller, though we may see the pod first; only read with segments
@@ -177,7 +176,6 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
         needs=needs,
         nodes=nodes,
         policy=policy,
-        part=membership.find_part(pod),
         uncounted_rails=intent.find_uncounted(pod, fabric),
         segment=segment,
         is_size_declared=segment > 1 and membership.has_controller_with_size(pod),

@@ -355,7 +355,6 @@ class Framework(msgspec.Struct, frozen=True):
     role_labels: tuple[str, ...] = ()  # of pods: the name of their task or replica type
     leader: tuple[str, str] | None = None  # label and value of the pod that comes first, if no role label shows it
     index_labels: tuple[str, ...] = ()  # of pods: their number in the gang
-    part_labels: tuple[str, ...] = ()  # of pods: together they name the part of the gang that is placed as a unit
     # role: values of the labels in `roles`, `role_labels` and `ssh_worker` are read, in `gang_labels` only the presence
     roles: Mapping[str, Mapping[str, str]] = {}  # label -> its value -> role
     launcher_variable: tuple[str, str] | None = None  # label, and the variable that shows a launcher among its pods

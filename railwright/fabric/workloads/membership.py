@@ -96,26 +96,14 @@ def has_controller_with_size(pod: views.Pod) -> bool:
     return kind is not None and kind.states_size
 
 
-def find_part(pod: views.Pod) -> str:
-    """Return the name of the part of a gang that is scheduled as a unit with the pod; "" for the whole gang."""
-    labels = pod.metadata.labels
-    for names in () if labels.keys().isdisjoint(_PART_NAMES) else _PART_LABELS:
-        values = [labels.get(name, "") for name in names]
-        if all(values):
-            return "/".join(values)
-    return ""
-
-
 _TEMPLATE_HASH = "pod-template-hash"  # label and end of the name of a Deployment's ReplicaSet
 GROUP_ANNOTATIONS = tuple(row.group_annotation for row in registry.FRAMEWORKS if row.group_annotation)
 _GROUP_LABELS = tuple(row.group_label for row in registry.FRAMEWORKS if row.group_label)
 _GANG_LABELS = tuple(row for framework in registry.FRAMEWORKS for row in framework.gang_labels)
 _ROLE_LABELS = tuple(label for framework in registry.FRAMEWORKS for label in framework.role_labels)
 _LEADERS = tuple(framework.leader for framework in registry.FRAMEWORKS if framework.leader is not None)
-_PART_LABELS = tuple(framework.part_labels for framework in registry.FRAMEWORKS if framework.part_labels)
 # Most pods of a cluster have no label of these sets, and nothing else is looked for in them.
 _JOB_LABELS = frozenset(row.label for row in _GANG_LABELS)
-_PART_NAMES = frozenset(name for names in _PART_LABELS for name in names)
 INDEX_LABELS = tuple(label for framework in registry.FRAMEWORKS for label in framework.index_labels)
 _RANK_LABELS = frozenset((*_ROLE_LABELS, *(label for label, _ in _LEADERS), *INDEX_LABELS))
 

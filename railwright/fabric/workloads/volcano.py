@@ -10,7 +10,6 @@ GROUP_ANNOTATION = "scheduling.k8s.io/group-name"  # the pod's PodGroup
 JOB = "volcano.sh/job-name"
 TASK = "volcano.sh/task-spec"
 TASK_INDEX = "volcano.sh/task-index"
-PARTITION = "volcano.sh/partition-id"  # of a task with a partitionPolicy
 
 _MPI_HOST = "MPI_HOST"  # variable that the mpi plugin sets only on the master
 _MAX_ARGUMENTS = 64  # of a plugin, parsed for each task; the mpi plugin has three
@@ -88,7 +87,6 @@ FRAMEWORK = frameworks.Framework(
     gang_labels=(frameworks.GangLabel(JOB, "volcano-job"),),
     role_labels=(TASK,),
     index_labels=(TASK_INDEX,),
-    part_labels=(TASK, PARTITION),
     launcher_variable=(JOB, _MPI_HOST),
     launcher_name=(JOB, TASK),  # in a job that starts mpirun by the ssh plugin, only a name shows the launcher
     ssh_volume=(JOB, "{}-ssh"),

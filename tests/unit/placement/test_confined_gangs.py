@@ -303,24 +303,3 @@ def test_only_a_gang_without_a_constraint_reserves_nodes_that_are_not_offered(is
     decision = trial.decide(trial.pods[0], trial.list_free("s0"), is_confined=is_confined)
     [memory] = decision.memory.values()
     assert {spine for _, spine in memory.reserved} == {spine}
-
-
-# --- parts of a gang ------------------------------------------------------------------------------------------
-
-
-def build_parts(size, per_part):
-    labels = [
-        {"volcano.sh/task-spec": "worker", "volcano.sh/partition-id": str(rank // per_part)} for rank in range(size)
-    ]
-    return [
-        placing.change_pod(pod, metadata={"labels_or_none": {**pod.metadata.labels, **own}})
-        for pod, own in zip(build_pods(size), labels, strict=True)
-    ]
-
-
-def test_a_part_is_planned_alone_where_the_whole_gang_does_not_fit():
-    trial = Trial({("s0", "a"): 4, ("s0", "b"): 4}, build_parts(8, 4))
-    first, last = trial.run("s0-a", trial.pods[:4]), trial.run("s0-b", trial.pods[4:])
-    for placed in (first, last):
-        assert all(decision.plan.is_complete for decision, _ in placed)
-        assert [decision.gang.unplaced for decision, _ in placed] == [4, 3, 2, 1]

@@ -85,25 +85,19 @@ class GangStatus(msgspec.Struct, frozen=True):
         return self.largest < self.unplaced
 
 
-def build_status(
-    request: scheduling_request.SchedulingRequest,
-    cluster: cluster_state.ClusterState,
-    *,
-    part: str = "",
-) -> GangStatus:
+def build_status(request: scheduling_request.SchedulingRequest, cluster: cluster_state.ClusterState) -> GangStatus:
     """Return the state of the requesting pod's gang; a gang of one if the pod has none.
 
-    With `part`, only the pods of this part of the gang count as unplaced. All of them exist. Launchers are left out of
-    the plan. They request almost nothing, so a plan based on one would fit anywhere. Counted as a worker, a launcher
-    would need an additional node. Pods that do not exist yet count as workers. Their ranks are the missing indexes: a
-    Job's controller creates several pods at the same time, so a scheduler may ask about a rank before lower ones exist.
+    Launchers are left out of the plan. They request almost nothing, so a plan based on one would fit anywhere. Counted
+    as a worker, a launcher would need an additional node. Pods that do not exist yet count as workers. Their ranks are
+    the missing indexes: a Job's controller creates several pods at the same time, so a scheduler may ask about a rank
+    before lower ones exist.
     """
     placed = list_placed(request.gang, cluster, except_uid=request.uid)
     placed_uids = {request.uid, *(peer.uid for peer in placed)}
     waiting = [pod for uid, pod in cluster.get_gang(request.gang).items() if uid not in placed_uids]
     size = cluster.get_gang_size(request.gang, observed=len(placed_uids) + len(waiting)) if request.gang else 1
-    missing = 0 if part else max(0, size - len(placed) - len(waiting) - 1)
-    waiting = [pod for pod in waiting if pod.part == part] if part else waiting
+    missing = max(0, size - len(placed) - len(waiting) - 1)
     accelerators = request.policy.document.accelerators
     devices = {*accelerators, *(rail.resource for rail in request.fabric.rails if rail.resource)}
     workers = [pod for pod in waiting if not devices.isdisjoint(pod.requests)]

@@ -115,7 +115,6 @@ class PodInfo(msgspec.Struct, gc=False, frozen=True):
     bound_at: str = ""  # RFC 3339 in seconds, by the API server's clock; "" until bound or if unknown
     policy: str = ""  # digest of the policy it was admitted under; "" if it was not injected
     is_held: bool = False  # a scheduling gate keeps schedulers from it
-    part: str = ""  # of its gang, placed as a unit; "" for the whole gang
     fabric: str = ""  # that it was injected with; "" if it was not
     rails: tuple[str, ...] = ()  # of that fabric, counted by a resource or not
     is_ending: bool = False  # it is being deleted
@@ -159,7 +158,6 @@ def read_pod(
         claims.templates,
         bound_at=pod.status.bound_at if spec.node_name else "",
         is_held=any(condition.reason == _GATED for condition in pod.status.conditions or ()),
-        part=intern(membership.find_part(pod)),
         is_ending=bool(metadata.deletion_timestamp),
         policy=intern(record.digest),
         fabric=intern(record.fabric),
