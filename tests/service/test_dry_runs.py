@@ -211,9 +211,10 @@ def build_job(metadata: dict, template: dict) -> dict:
         (POD, False, True),
         (build_job({}, {"labels": LABELS}), False, True),
         (build_job({"labels": LABELS}, {}), False, False),
+        (build_job({"labels": LABELS}, {}), True, True),
         (build_job({}, {}), True, True),
     ],
-    ids=["on the pod", "in the template", "on the Job", "on the namespace"],
+    ids=["on the pod", "in the template", "on the Job", "on Job and namespace", "on the namespace"],
 )
 async def test_the_fate_of_a_pod_is_that_of_the_api_server(run, tree, is_namespace_labelled, is_denied, denies, mode):
     """In mode warn the label of a workload is not copied into its template, so its pods are created without it."""
@@ -313,10 +314,12 @@ async def test_a_pod_that_a_policy_in_mode_warn_would_reject_is_unchanged_with_i
         headers = {"Warning": '299 - "WouldReject: the policy is in mode warn"'}
         return web.json_response(complete(pod, injects=False), status=201, headers=headers)
 
-    status, out, _ = await run(admit, POD, "explain")
-    assert (status, out.splitlines()[1]) == (0, UNCHANGED)
-    assert "warning: WouldReject: the policy is in mode warn" in out
-    assert out.splitlines()[-1] == "1 template: 0 injected, 0 rejected, 1 unchanged"
+    exported = {**POD, "metadata": {**POD["metadata"], "annotations": RECORD}}  # of a pod injected before
+    for pod in (POD, exported):
+        status, out, _ = await run(admit, pod, "explain")
+        assert (status, out.splitlines()[1]) == (0, UNCHANGED)
+        assert "warning: WouldReject: the policy is in mode warn" in out
+        assert out.splitlines()[-1] == "1 template: 0 injected, 0 rejected, 1 unchanged"
 
 
 async def test_lint_takes_the_policy_of_the_cluster(run):

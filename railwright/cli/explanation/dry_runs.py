@@ -60,6 +60,8 @@ async def ask(client: clients.Client, template: templates.Template) -> previews.
         outcome=_find_unenforced(warnings) or reviews.ALLOWED,
         warnings=(*template.warnings, *own_keys, *(one for one in warnings if one.code not in keys.CODES)),
     )
+    if preview.outcome != reviews.ALLOWED:
+        return preview
     if record := (after["metadata"].get("annotations") or {}).get(names.INJECTION):
         try:
             source = f"{preview.source}, policy {intent.decode_record(record).policy}"
@@ -71,7 +73,7 @@ async def ask(client: clients.Client, template: templates.Template) -> previews.
         before = await _complete_without_railwright(client, pod)
         preview = msgspec.structs.replace(preview, source=source)
         return previews.add_patch(preview, before, after, jsonpatch.make_patch(before, after).patch)
-    if preview.outcome != reviews.ALLOWED or any(names.INJECTION in warning.text for warning in warnings):
+    if any(names.INJECTION in warning.text for warning in warnings):
         return preview
     opted_in = await opt_ins.find(client, msgspec.convert(after, views.Pod))
     if opted_in.label is None:
@@ -90,9 +92,19 @@ async def _explain_rejection(
     if _NOT_INJECTED.search(error.message) and (
         _find_unenforced(warnings) or await policy_sources.is_unenforced(client)
     ):
-        # in mode warn the label of a workload is not copied, so the pods that its controller creates lack it
-        outcome, message = (reviews.WOULD_PATCH, "") if template.inherits_label else (outcome, _UNENFORCED)
+        message = _UNENFORCED
+        if template.inherits_label:
+            # in mode warn the label of a workload is not copied, so the pods that its controller creates lack it
+            created = await ask(client, _leave_out_label(template))
+            outcome, message = (outcome, created.message) if created.is_rejected else (reviews.WOULD_PATCH, "")
     return msgspec.structs.replace(preview, outcome=outcome, message=message, warnings=(*template.warnings, *warnings))
+
+
+def _leave_out_label(template: templates.Template) -> templates.Template:
+    metadata = template.pod["metadata"]
+    labels = {key: value for key, value in metadata["labels"].items() if key != names.FABRIC}
+    pod = {**template.pod, "metadata": {**metadata, "labels": labels}}
+    return msgspec.structs.replace(template, pod=pod, inherits_label=False)
 
 
 def _find_unenforced(warnings: Sequence[reason.Reason]) -> str:
