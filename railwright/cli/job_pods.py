@@ -184,9 +184,9 @@ async def _choose_members(
     if form == "gang":  # by the name in `railwright gangs`; a shorter one names all gangs of a job
         full_name = name.removeprefix(f"{namespace}/")
         return [pod for pod in named if membership.find_gang_name(pod, membership.find_gang(pod)) == full_name] or named
-    of_job = [pod for pod in named if _is_of_job(pod, name)]
     if form not in _JOBS:
-        return [pod for pod in named if pod not in of_job]
+        return [pod for pod in named if not _is_of_job(pod, name)]
+    of_job = [pod for pod in named if _is_of_job(pod, name)]
     if named and not of_job:  # job/NAME finds a job of any kind, unless a Job of this name has no pods, as if rejected
         with contextlib.suppress(errors.ClusterError):  # without the right to read it
             if await watch_wire.find_object(client, build_path(_JOB_KIND, namespace, name), dict[str, Any]) is not None:

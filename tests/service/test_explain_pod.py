@@ -513,6 +513,13 @@ async def test_the_fix_for_a_pod_created_while_nothing_is_injected_is_to_enable_
     assert fix in json.loads((await run("explain", "pod/p", "-n", "prod", "-o", "json"))[1])["uninjected"]
 
 
+async def test_a_pod_is_explained_although_its_job_cannot_be_decoded(cluster, run):
+    cluster.stored["/apis/batch/v1/namespaces/prod/jobs/late"] = {"spec": float("nan")}  # no JSON
+    cluster.keep(f"{PODS}/p", build_owned("p", OF_JOB, {}))
+    code, out, _ = await run("explain", "pod/p", "-n", "prod")
+    assert (code, "did not opt in" in out) == (0, True)
+
+
 async def test_a_pod_is_explained_although_it_cannot_be_read_whether_railwright_is_disabled(cluster, run):
     cluster.keep(f"{PODS}/p", build_owned("p", None, LABEL))
     cluster.fault = lambda request: 500 if request.path.endswith("/railwright-disabled") else None

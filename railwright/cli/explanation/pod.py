@@ -134,9 +134,9 @@ async def _read_workloads(client: clients.Client, metadata: views.ObjectMeta) ->
         kind = registry.find_kind(group, version, owner.kind)
         if kind is None:
             break
+        path = job_pods.build_path(kind, metadata.namespace, owner.name)
         try:
-            body = await client.get(job_pods.build_path(kind, metadata.namespace, owner.name))
-            workload = templates.read(kind, msgspec.json.decode(body))
+            workload = templates.read(kind, await watch_wire.find_object(client, path, dict[str, Any]))
         except (errors.ClusterError, templates.UnreadableError):
             break  # without the right to read it, only what it owns is known
         workloads.append(workload)
