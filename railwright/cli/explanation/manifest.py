@@ -17,6 +17,7 @@ from railwright.cli.explanation import dry_runs, previews, recorded, templates
 from railwright.cluster import client as clients
 from railwright.cluster import errors, kubeconfigs
 from railwright.fabric import names, text
+from railwright.fabric.workloads import frameworks
 from webhook import reviews
 
 _UNCHECKED = (
@@ -156,4 +157,5 @@ def _format_outcome(preview: previews.AdmissionPreview) -> str:
 
 def _is_only_recorded(preview: previews.AdmissionPreview) -> bool:
     """True if all that a pod gets is its injection record, as one without accelerators."""
-    return bool(preview.operations) and not preview.changes
+    is_recorded = names.INJECTION in frameworks.get_mapping(preview.after, "metadata", "annotations")
+    return bool(preview.operations) and not preview.changes and is_recorded

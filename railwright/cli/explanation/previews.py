@@ -73,6 +73,8 @@ def preview_admission(
     pod = template.pod
     preview = AdmissionPreview(
         template=template,
+        fabric=answer.fabric,
+        role=answer.role,
         outcome=answer.outcome,
         message=response.get("status", {}).get("message", ""),
         warnings=(*template.warnings, *answer.warnings),
@@ -90,7 +92,8 @@ def preview_admission(
 
 def add_patch(preview: AdmissionPreview, before: Tree, after: Tree, operations: Sequence[Any]) -> AdmissionPreview:
     """Return the preview of a pod that admission turns from `before` into `after`, by these operations."""
-    own = msgspec.structs.asdict(recorded.describe(msgspec.convert(after, views.Pod)))
-    own |= {"warnings": preview.warnings, "changes": own["changes"] if operations else ()}
+    described = msgspec.structs.asdict(recorded.describe(msgspec.convert(after, views.Pod)))
+    own = {name: value for name, value in described.items() if value}  # the pod may have no room for a record
+    own["changes"] = described["changes"] if operations else ()
     outcome = reviews.PATCHED if operations else reviews.ALLOWED
     return msgspec.structs.replace(preview, **own, outcome=outcome, before=before, after=after, operations=operations)

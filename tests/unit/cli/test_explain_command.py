@@ -154,6 +154,12 @@ def test_a_pod_that_gets_only_its_record_is_not_counted_as_injected(explain):
     assert out.splitlines()[1] == "mode warn: admitted unchanged; warnings say what enforcing would do"
 
 
+def test_a_pod_without_room_for_its_record_is_injected(explain):
+    code, out, _ = explain(admitting.pod(annotations={"a/b": "x" * 261_900}))
+    assert (code, out.splitlines()[1]) == (0, "injected: fabric f, role worker")
+    assert "warning: AnnotationsFull: " in out
+
+
 def test_a_refusal_is_a_finding_with_the_message_of_the_server(explain):
     code, out, _ = explain(admitting.pod(label="g"), admitting.pod())
     assert code == 1
