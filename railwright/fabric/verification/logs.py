@@ -100,6 +100,12 @@ def _record_devices(process: Process, match: re.Match[str]) -> None:
     process.lists.add(tuple(tuple(Port(name, int(number), link) for name, number, link in ports) for ports in entries))
 
 
+def _record_channel(process: Process, match: re.Match[str]) -> None:
+    process.channels[Channel(int(match["device"]), "/GDRDMA" in match["rest"])] += 1
+    if not match["collective"]:  # otherwise the network is that of a plugin for reductions in the switches
+        process.networks.add(match["network"])  # an excerpt of a log may lack the line that NCCL writes at its start
+
+
 def _record_virtual_device(process: Process, match: re.Match[str]) -> None:
     number, names = int(match["number"]), tuple(match["names"].split("+"))
     process.virtual[number] = max(names, process.virtual.get(number, ()))
@@ -118,8 +124,8 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Callable[[Process, re.Match[str]], None]
     (re.compile(r"^Using network (?P<name>\S(?:.*\S)?)"), _add("networks", "{name}")),
     (re.compile(r"^NET/(?!Socket)[\w ]+? ?: Using +(?P<list>\[.*)$"), _record_devices),
     (
-        re.compile(r"\bvia (?:COLL)?NET/.{1,100}?/(?P<device>\d{1,9})(?P<rest>.*)$"),
-        lambda process, match: process.channels.update([Channel(int(match["device"]), "/GDRDMA" in match["rest"])]),
+        re.compile(r"\bvia (?P<collective>COLL)?NET/(?P<network>.{1,100}?)/(?P<device>\d{1,9})(?P<rest>.*)$"),
+        _record_channel,
     ),
     (
         re.compile(r"^NET/\w+ ?: Made virtual device \[(?P<number>\d{1,9})\] name=(?P<names>\S+)"),

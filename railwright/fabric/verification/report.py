@@ -82,7 +82,8 @@ def assess_logs(
     if state != RDMA:
         # what a silent pod lacks does not matter beside one that shows more
         reasons = report.why if state == UNKNOWN else [*_group_reasons([pod for pod in pods if pod.state == state])]
-        line = f"{_BEGINNINGS[state]}: {'; '.join(reasons[:_MAX_NAMES])}"
+        more = len(reasons) - _MAX_NAMES
+        line = f"{_BEGINNINGS[state]}: {'; '.join(reasons[:_MAX_NAMES])}{f'; and {more} more' if more > 0 else ''}"
     elif None not in numbers and all(pod.rails is not None for pod in pods):
         line = f"RDMA on every rail: {_summarize(report)}"
     else:
@@ -206,8 +207,7 @@ def _find_state(evidence: _Evidence, expected: Expected, rails: int | None) -> t
         return FAILED, failures[0], ()
     if rails is not None and opened is not None and opened < rails:
         missing = _list_missing(evidence.opened, expected)
-        found = text.format_count(rails, "rail", part=opened)
-        return PARTIAL, f"NCCL found {found}{_name_rails(missing, evidence.opened)}", missing
+        return PARTIAL, f"NCCL found {_format_rails(rails, opened, missing, evidence.opened)}", missing
     if not evidence.channels:
         return UNKNOWN, "no channel to another node: the job has one pod only, or the log is truncated", ()
     if evidence.unmapped:
@@ -215,16 +215,17 @@ def _find_state(evidence: _Evidence, expected: Expected, rails: int | None) -> t
         return UNKNOWN, f"channels over device {numbers}, which no line names: add NET to NCCL_DEBUG_SUBSYS", ()
     missing = _list_missing(evidence.used, expected) if evidence.used else ()
     if missing or (rails is not None and used is not None and used < rails):
-        over = text.format_count(rails or len(expected.devices), "rail", part=used)
-        return PARTIAL, f"channels went over {over}{_name_rails(missing, evidence.used)}", missing
+        over = _format_rails(rails or len(expected.devices), used, missing, evidence.used)
+        return PARTIAL, f"channels went over {over}", missing
     return RDMA, "", ()
 
 
-def _name_rails(missing: Sequence[str], present: Collection[logs.Port]) -> str:
-    """Return the missing rails for a message, otherwise the ports that are there."""
-    if missing:
-        return f", missing {', '.join(missing)}"
-    return f" ({', '.join(_format_ports(present))})" if present else ""
+def _format_rails(rails: int, present: int | None, missing: Sequence[str], ports: Collection[logs.Port]) -> str:
+    """Return how many rails are present, and which are missing; the ports that are present if that is not known."""
+    if missing:  # ports of other devices, such as NICs for storage, are no rails
+        return f"{text.format_count(rails, 'rail', part=rails - len(missing))}, missing {', '.join(missing)}"
+    named = f" ({', '.join(_format_ports(ports))})" if ports else ""
+    return f"{text.format_count(rails, 'rail', part=present)}{named}"
 
 
 def _list_missing(ports: Collection[logs.Port], expected: Expected) -> tuple[str, ...]:

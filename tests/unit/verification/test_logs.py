@@ -139,6 +139,10 @@ def test_the_rails_of_each_pod_count_and_a_missing_one_is_named():
     assert whole.line.startswith("RDMA on every rail: RoCE, 2 of 2 rails")
     one_unknown = report.assess_logs(logs, report.Expected(), {"w-0": two})
     assert one_unknown.state == report.UNKNOWN
+    other = report.Expected(2, devices={"mlx5_0": "r0", "mlx5_4": "r1"})  # mlx5_1 is a NIC for storage
+    wrong = report.assess_logs(logs, report.Expected(), {"w-0": other, "w-1": other})
+    assert wrong.state == report.PARTIAL
+    assert "channels went over 1 of 2 rails, missing r1 (mlx5_4)" in wrong.line
 
 
 TCP = rank("w-1", 1, network="Socket")
@@ -176,6 +180,19 @@ def test_a_report_has_a_state_and_says_why(case):
     of_pods, expected, state, words = REPORTS[case]
     results = assess_logs(*of_pods, **expected)
     assert (results.state, words in results.line) == (state, True), results.line
+
+
+@pytest.mark.parametrize(("network", "state"), [("Socket", report.TCP), ("IB", report.UNKNOWN)])
+def test_channels_alone_show_the_network(network, state):
+    """As in an excerpt, in which the line that NCCL writes at its start is missing."""
+    log = rank("w-0", 0, network=network, channels=("0",)).splitlines()[-1:]
+    results = report.assess_logs([("a", log)], report.Expected())
+    assert (results.state, results.pods[0].transport) == (state, "TCP" if state == report.TCP else network)
+
+
+def test_a_line_says_how_many_causes_it_leaves_out():
+    logs = [rank(f"w-{at}", at, of=5, using=hcas(at), channels=("0",)) for at in range(5)]
+    assert assess_logs(*logs, rails=2).line.endswith("w-2 (rank 2): NCCL found 1 of 2 rails (mlx5_2:1); and 2 more")
 
 
 @pytest.mark.parametrize("network", ["Socket", "socket", "FastSocket", "GPUDirectTCPX_v7", "FasTrak"])
