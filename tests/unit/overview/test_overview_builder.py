@@ -217,7 +217,7 @@ def test_a_broken_rail_is_the_reason_of_a_placed_gang_and_named_to_its_other_pod
     def list_reasons(*where):
         return [(why.code, why.message) for why in Cluster(nodes[: len(where)], gang(*where)).gang().why]
 
-    broken = ("RailBroken", "rail1 is broken on a-0")
+    broken = ("RailBroken", "the node's annotation railwright.io/broken-rails names rail1 on a-0")
     assert list_reasons("a-0") == [broken]
     assert list_reasons("a-0", "a-1") == [broken, ("PeerRailMissing", "1 more member: a-0 of another pod lacks rail1")]
 
@@ -226,7 +226,10 @@ def test_a_broken_rail_and_shared_nics_are_both_reasons():
     nodes = [placing.mark_broken(placing.build_node("a-0", "a", rails_each=100), "rail1")]
     assessed = Cluster(nodes, [share("x", "a-0"), share("g", "a-0")]).gang()
     (why,) = assessed.why
-    assert why.message == "rail1 is broken, NICs shared with other pods on a-0"
+    assert (
+        why.message
+        == "the node's annotation railwright.io/broken-rails names rail1, NICs shared with other pods on a-0"
+    )
 
 
 @pytest.mark.parametrize("placement", [{}, {"domains": [], "oversubscription": []}], ids=["domains", "no domains"])

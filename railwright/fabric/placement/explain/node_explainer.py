@@ -68,7 +68,7 @@ def list_degradations(node_class: node_evaluation.NodeClass, number: int = 1) ->
         if pool.devices.allocatable <= 0:
             degradations.append(reason.Reason(PlacementCode.RAIL_BROKEN, f"{pool.need.label} dead or absent"))
         else:
-            degradations.extend(_describe_broken(rail) for rail in pool.need.rails if rail in pool.broken)
+            degradations.extend(rail.describe() for rail in pool.broken)
             if not pool.is_sufficient:
                 degradations.append(reason.Reason(PlacementCode.DEVICE_SHORTAGE, f"{pool.need.label} not free"))
             elif not pool.is_healthy:
@@ -83,10 +83,6 @@ def list_degradations(node_class: node_evaluation.NodeClass, number: int = 1) ->
         )
         degradations.append(reason.Reason(PlacementCode.NICS_SHARED, message))
     return tuple(degradations)
-
-
-def _describe_broken(rail: str) -> reason.Reason:
-    return reason.Reason(PlacementCode.RAIL_BROKEN, f"{rail} is broken")
 
 
 def describe_uplinks(
@@ -169,13 +165,7 @@ def explain_nodes(
         pools = {pool.need.resource: pool for pool in node_class.pools}
         shortages = [_describe_pool(pool, holders) for pool in pools.values() if not pool.is_sufficient]
         shortages += [describe_shortage(node_class, resource) for resource in lacking if resource not in pools]
-        told = {_describe_broken(rail.rail) for rail in facts.broken}
-        slower = [
-            cause
-            for cause in list_degradations(node_class)
-            if cause.code != PlacementCode.DEVICE_SHORTAGE and cause not in told
-        ]
-        reasons = dict.fromkeys([*obstacles, *shortages, *(rail.describe() for rail in facts.broken), *slower])
+        slower = [cause for cause in list_degradations(node_class) if cause.code != PlacementCode.DEVICE_SHORTAGE]
         return node_explanation.NodeExplanation(
             node=name,
             score=score,
@@ -183,7 +173,7 @@ def explain_nodes(
             rejection=refusal,
             # what is not requested is no limit, and what is not counted here is counted by kube-scheduler
             fits=not (refusal or facts.broken or obstacles) and uncounted.issuperset(lacking),
-            reasons=[cause for cause in reasons if cause != refusal],
+            reasons=[cause for cause in (*obstacles, *shortages, *slower) if cause != refusal],
             terms={} if refusal or facts.broken else _explain_terms(node_class, leaf, decision),
         )
 

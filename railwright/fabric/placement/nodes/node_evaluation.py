@@ -67,7 +67,7 @@ class Pool(msgspec.Struct, frozen=True):
 
     need: intent.Need
     devices: Devices
-    broken: Sequence[str]  # its rails that are
+    broken: Sequence[object_info.BrokenRail]  # of its rails
     is_healthy: bool  # all devices of the plugin are allocatable
     rates: tuple[Bandwidth, ...]  # share of a free device of each of its rails: 1, less if degraded, 0 if broken
 
@@ -164,13 +164,13 @@ def _list_pools(kind: scheduling_request.SchedulingRequest, facts: NodeFacts) ->
     if rails := kind.uncounted_rails:
         amount = len(rails) * resources.UNIT
         rows.append((intent.Need(rails, "", amount), Devices(amount, amount, amount, amount)))
-    broken = {row.rail for row in facts.broken}
+    broken = {row.rail: row for row in facts.broken}
     pools = []
     for need, devices in rows:
         is_healthy = devices.allocatable >= devices.capacity
         rate = 1.0 if is_healthy else bandwidth.DEGRADED
         rates = tuple([0.0 if rail in broken else rate for rail in need.rails])
-        pools.append(Pool(need, devices, [rail for rail in need.rails if rail in broken], is_healthy, rates))
+        pools.append(Pool(need, devices, [broken[rail] for rail in need.rails if rail in broken], is_healthy, rates))
     return tuple(pools)
 
 
