@@ -89,7 +89,6 @@ class PodIndex:
 
 # --- the state ------------------------------------------------------------------------------------------------
 
-_ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 _MAX_AMOUNTS = 4096  # distinct amounts of nodes and pods; the memory of nodes of one type may differ by bytes
 _NO_NAMES: frozenset[str] = frozenset()
 
@@ -218,13 +217,13 @@ class ClusterState:
         """Add or update a pod. A pod that has ended uses nothing, and counts as an ended member of its gang."""
         claims = inventory.identify_claims(pod)
         uid = claims.uid
-        if pod.status.phase in _ENDED_PHASES and not membership.find_gang(pod):
+        if pod.status.has_ended and not membership.find_gang(pod):
             self.remove_pod(uid)
             return
         container_requests = self._requests.compute(pod.spec)
         requests = self._add_claims(claims, container_requests)
         info = object_info.read_pod(pod, claims, requests, container_requests, self._reducer.reduce(pod))
-        if pod.status.phase in _ENDED_PHASES:
+        if pod.status.has_ended:
             if info != self._pods.ended_by_gang.get(info.gang, {}).get(uid):
                 self.remove_pod(uid)
                 self._pods.add_ended(info)
