@@ -192,6 +192,10 @@ RECORD = {
 }
 LABELS = {"railwright.io/fabric": "f"}
 UNCHANGED = "mode warn: admitted unchanged; warnings say what enforcing would do"
+UNWARNED = (
+    "mode warn: admitted unchanged; the webhook has not warned, because enforcing would add only a record, or because "
+    "the API server does not call it; to see which: railwright check"
+)
 DENIED = (
     "rejected: the policy is in mode warn, and the admission policies deny pods that are not injected; until it is "
     "enforced, set the chart's value admissionPolicy.mode=Warn"
@@ -243,14 +247,14 @@ async def test_the_fate_of_a_pod_is_that_of_the_api_server(run, tree, is_namespa
 
 
 @pytest.mark.parametrize("denies", [True, False], ids=["with admission policies", "without"])
-async def test_a_workload_for_which_mode_warn_has_no_warning_is_not_said_to_be_unseen_by_the_webhook(run, denies):
+async def test_a_pod_for_which_mode_warn_has_no_warning_may_get_only_a_record_or_be_unseen_by_the_webhook(run, denies):
     """A launcher without accelerators would get only its record, so that the webhook does not warn."""
 
     def admit(pod: dict) -> web.Response:
+        headers = WARNS if "resources" in pod["spec"]["containers"][0] else {}
         if denies and "railwright.io/fabric" in pod["metadata"].get("labels", {}):
-            return web.json_response({"kind": "Status", "message": NOT_INJECTED}, status=422)
-        has_gpus = "resources" in pod["spec"]["containers"][0]
-        return web.json_response(pod, status=201, headers=WARNS if has_gpus else {})
+            return web.json_response({"kind": "Status", "message": NOT_INJECTED}, status=422, headers=headers)
+        return web.json_response(pod, status=201, headers=headers)
 
     container = {"name": "c", "image": "i"}
     launcher = {"spec": {"containers": [container]}}
@@ -261,7 +265,8 @@ async def test_a_workload_for_which_mode_warn_has_no_warning_is_not_said_to_be_u
     code, out, _ = await run(
         admit, tree | {"spec": {"mpiReplicaSpecs": replicas}}, "explain", policy=policy, namespace="prod"
     )
-    assert (code, out.splitlines()[1]) == (0, UNCHANGED)
+    assert (code, out.splitlines()[1]) == (0, UNWARNED)
+    assert f"\n{UNCHANGED}\nwarning: WouldInject: " in out  # of the workers
 
 
 async def test_a_value_of_the_wrong_type_is_named_before_the_dry_run(run):

@@ -27,6 +27,10 @@ _NOT_INJECTED = re.compile(rf"ValidatingAdmissionPolicy '.*? denied request: {Ad
 _CALL_FAILED = "failed calling webhook "
 _NO_RIGHT = "forbidden: User "  # of RBAC; a rejection by admission names the pod instead
 _UNCALLED = "the API server creates such a pod without calling railwright's webhook"
+_UNWARNED = (
+    "the webhook has not warned, because enforcing would add only a record, or because the API server does not call "
+    "it; to see which: railwright check"
+)
 _UNENFORCED = (
     "the policy is in mode warn, and the admission policies deny pods that are not injected; until it is enforced, set "
     "the chart's value admissionPolicy.mode=Warn"
@@ -80,7 +84,7 @@ async def ask(client: clients.Client, template: templates.Template) -> previews.
         return msgspec.structs.replace(preview, opt_in_unknown=opted_in.unknown)
     message = await policy_sources.describe_disabled(client)
     if not message and await policy_sources.is_unenforced(client):
-        return msgspec.structs.replace(preview, outcome=reviews.WOULD_PATCH)
+        return msgspec.structs.replace(preview, outcome=reviews.WOULD_PATCH, message=_UNWARNED)
     return msgspec.structs.replace(preview, message=message or _UNCALLED)
 
 
@@ -89,14 +93,15 @@ async def _explain_rejection(
 ) -> previews.AdmissionPreview:
     template, warnings = preview.template, [_read_warning(line) for line in error.warnings]
     outcome, message = reviews.REFUSED, _describe_error(error, template.namespace)
-    if _NOT_INJECTED.search(error.message) and (
-        _find_unenforced(warnings) or await policy_sources.is_unenforced(client)
-    ):
+    has_warned = bool(_find_unenforced(warnings))
+    if _NOT_INJECTED.search(error.message) and (has_warned or await policy_sources.is_unenforced(client)):
         message = _UNENFORCED
         if template.inherits_label:
             # in mode warn the label of a workload is not copied, so the pods that its controller creates lack it
             created = await ask(client, _leave_out_label(template))
-            outcome, message = (outcome, created.message) if created.is_rejected else (reviews.WOULD_PATCH, "")
+            message = created.message
+            if not created.is_rejected:
+                outcome, message = reviews.WOULD_PATCH, "" if has_warned else _UNWARNED
     return msgspec.structs.replace(preview, outcome=outcome, message=message, warnings=(*template.warnings, *warnings))
 
 

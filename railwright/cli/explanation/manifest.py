@@ -143,7 +143,7 @@ def _format_outcome(preview: previews.AdmissionPreview) -> str:
     if preview.is_rejected:
         return f"rejected: {preview.message}"
     if preview.outcome in previews.UNENFORCED:
-        return "mode warn: admitted unchanged; warnings say what enforcing would do"
+        return f"mode warn: admitted unchanged; {preview.message or 'warnings say what enforcing would do'}"
     if preview.is_uninjected:
         return f"not injected: {preview.message}"
     if not preview.fabric:
