@@ -17,6 +17,7 @@ Node = yaml.Node  # a ScalarNode, SequenceNode or MappingNode; aliases share nod
 _MORE_VALUES = 100_000  # than characters, after expanding aliases: a short text must not fill the memory
 MAX_DEPTH = 64  # as written: a policy needs 7, a Kubernetes object under 30
 _MAX_EXPANDED_DEPTH = 2 * MAX_DEPTH  # aliases can nest structures that are written flat
+_MAX_NUMBER = 64  # characters of the longest scalar that is read as a number: Python refuses to print long ones
 _CORE = "tag:yaml.org,2002:"
 _TYPED = ("null", "bool", "int", "float")
 _TEXT = f"{_CORE}str"
@@ -48,8 +49,11 @@ def parse(text: str) -> Iterator[Node]:
         last = len(text.splitlines()) or 1  # the end of the text counts as its last line
         problem = ", ".join(part for part in (error.problem, error.context) if part)
         raise DocumentError(f"is not YAML: {problem}", None if mark is None else min(mark.line + 1, last)) from None
-    except (yaml.YAMLError, UnicodeError) as error:  # of a character that YAML forbids
-        raise DocumentError(f"is not YAML: {' '.join(str(error).split())}") from None
+    except yaml.reader.ReaderError as error:  # its position is in bytes
+        line = text.encode().count(b"\n", 0, error.position) + 1
+        raise DocumentError(f"contains a character that YAML forbids: U+{error.character:04X}", line) from None
+    except UnicodeError:
+        raise DocumentError("is not UTF-8 text") from None
 
 
 def get_line(part: yaml.Node | yaml.Event) -> int:
@@ -178,7 +182,7 @@ class _Reader:
 
     def _prepare_scalar(self, node: yaml.ScalarNode) -> None:
         kind = node.tag.removeprefix(_CORE)
-        if kind in _UNTYPED or (kind in _TYPED and ":" in node.value):
+        if kind in _UNTYPED or (kind in _TYPED and (":" in node.value or len(node.value) > _MAX_NUMBER)):
             node.tag = _TEXT
         elif kind in _TYPED:
             try:

@@ -138,6 +138,7 @@ def test_lists_of_values_for_every_pod_have_a_limit(key, path):
         "- " * 100_000,
         "a: " + "1:" * 100_000 + "1",
         "a: !!int " + "9" * 100_000,
+        HEAD + "  f: {transport: tcp, gpusPerNode: 0x" + "f" * 100_000 + "}\n",
         "x" * (2 * policies.MAX_CHARACTERS),
         "".join(f"k{i}: 1\n" for i in range(5000)),
         HEAD
@@ -155,6 +156,7 @@ def test_lists_of_values_for_every_pod_have_a_limit(key, path):
         "block",
         "base 60",
         "digits",
+        "hexadecimal digits",
         "large",
         "unknown keys",
         "repeated keys and names",
@@ -164,6 +166,7 @@ def test_a_hostile_text_is_refused_after_a_bounded_number_of_calls(text):
     errors = []
     calls = call_counts.count(lambda: errors.extend(read_errors(text)))
     assert 0 < len(errors) <= 202
+    assert all(len(error.message) < 1000 for error in errors)
     assert calls < 500_000
 
 
