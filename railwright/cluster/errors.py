@@ -24,6 +24,7 @@ _FIXES = {
     410: "the list has changed too much while it was read: run the command again",
     429: "the API server is busy: run the command again in a moment",
 }
+_ANONYMOUS = 'User "system:anonymous"'  # in the API server's answer to a request without credentials
 _REQUEST_FIX = "check that the version of the cluster is supported"  # other statuses below 500
 _RESOURCE = re.compile(
     r"/(?:api|apis/([^/?]+))/[^/?]+(?:/namespaces/([^/?]+)(?=/[^?]))?/([^/?]+)(?:/([^/?]+))?(?:/([^/?]+))?"
@@ -92,12 +93,14 @@ class ApiError(ClusterError):
         message = "" if self.foreign else quote_message(self.message)
         detail = f": {message}" if message else ""
         right = parse_permission(self._method, self._path)
-        if self.status == 403:
+        is_anonymous = _ANONYMOUS in message
+        if self.status == 403 and not is_anonymous:
             question = f" (kubectl auth can-i {right})" if right else ""
             role = "Role" if " -n " in right else "ClusterRole"
             fix = f"ask an administrator of the cluster for a {role} with this right{question}"
             return f"you may not {right or 'read this'} (403 Forbidden{detail}); {fix}, or use an account that has it"
-        fix = _FIXES.get(self.status, _SERVER_FIX if self.status >= 500 else _REQUEST_FIX)
+        status = 401 if is_anonymous else self.status
+        fix = _FIXES.get(status, _SERVER_FIX if status >= 500 else _REQUEST_FIX)
         return f"{self._where} answers {self.status}{detail}; {fix}"
 
 
