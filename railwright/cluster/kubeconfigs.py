@@ -88,7 +88,8 @@ async def load(kubeconfig: str | None, context: str | None, user: str = "", grou
     configuration = client.Configuration(host="")
     try:
         if kubeconfig is None:
-            config.load_incluster_config(client_configuration=configuration)  # which reads a new token every minute
+            config.load_incluster_config(client_configuration=configuration)
+            _keep_token(configuration)
             return Access(configuration, impersonate(user, groups))
         async with asyncio.timeout(READ_SECONDS):
             return await _load_files(kubeconfig, context, configuration, (user, groups))
@@ -100,6 +101,17 @@ async def load(kubeconfig: str | None, context: str | None, user: str = "", grou
         raise build_error(kubeconfig, reason, fix) from None
     except Exception as error:  # the library raises whatever a malformed file, a plugin or an identity provider causes
         raise build_error(kubeconfig, _describe(error)) from error
+
+
+def _keep_token(configuration: Any) -> None:
+    """Let the last token stay while its file cannot be read. The library reads the file again every minute."""
+    refresh = configuration.refresh_api_key_hook
+
+    def refresh_if_readable(configuration: Any) -> None:
+        with contextlib.suppress(Exception):
+            refresh(configuration)
+
+    configuration.refresh_api_key_hook = refresh_if_readable
 
 
 async def _load_files(
@@ -115,6 +127,8 @@ async def _load_files(
     loader = kube_config.KubeConfigLoader(merger.config, active_context=context, config_base_path=None)
     entry = merger.config["users"].get_with_name(loader.current_context["context"].get("user"), safe=True)
     user = (entry and entry.value["user"]) or {}
+    if "exec" in user and os.sep in user["exec"].get("command", ""):  # a relative path begins at the kubeconfig
+        user["exec"]["command"] = str(pathlib.Path(entry.path).parent / user["exec"]["command"])
     if "auth-provider" in user:  # many identity providers accept a refresh token once, and the next is for kubectl
         (user["auth-provider"].get("config") or {}).pop("refresh-token", None)
     await loader.load_and_set(configuration)

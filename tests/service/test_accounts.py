@@ -153,8 +153,13 @@ async def test_the_proxy_is_that_of_the_cluster_and_never_that_of_the_environmen
 # --- tokens that expire --------------------------------------------------------------------------------------
 
 
-async def test_a_request_is_made_again_with_a_new_token_of_the_credential_plugin(server, folder):
-    async with serving(server, folder, build_exec(folder, {"token": "first"})) as client:
+@pytest.mark.parametrize("is_relative", [False, True])
+async def test_a_request_is_made_again_with_a_new_token_of_the_credential_plugin(server, folder, is_relative):
+    """The relative path of a plugin begins at the kubeconfig, as for kubectl."""
+    user = build_exec(folder, {"token": "first"})
+    if is_relative:
+        user["exec"]["command"] = "./plugin"
+    async with serving(server, folder, user) as client:
         await client.get("/version")
         server.refused.add("Bearer first")
         (folder / "status").write_text(json.dumps({"token": "second"}))
@@ -207,9 +212,15 @@ async def test_a_pod_uses_its_service_account_and_reads_its_token_again(server, 
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
         async with connected(None) as client:
             await client.get("/version")
-            (folder / "token").write_text("second")
+            for text in ("second", ""):
+                (folder / "token").write_text(text)
+                await client.get("/version")
+            (folder / "token").unlink()
             await client.get("/version")
-    assert [headers["Authorization"] for headers in server.headers] == ["Bearer first", "Bearer second"]
+            server.refused.add("Bearer second")
+            with pytest.raises(errors.ConfigurationError, match="Service token file does not exist"):
+                await client.get("/version")
+    assert [headers["Authorization"] for headers in server.headers] == ["Bearer first", *["Bearer second"] * 4]
 
 
 EXPIRED_LOGIN = {
