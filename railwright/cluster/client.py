@@ -250,7 +250,7 @@ class Client:
             yield
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
             raise self._build_address_error() from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, TimeoutError, OSError) as error:
             self._is_doubted = self._is_doubted or isinstance(error, aiohttp.ClientConnectorCertificateError)
             raise errors.build_unreachable(self.host, path, error) from error
         except (ValueError, TypeError) as error:  # a login in the address, an address that is no text

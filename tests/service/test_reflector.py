@@ -10,9 +10,10 @@ import logging
 import pytest
 import shell
 from aiohttp import web
-from api_stub import bookmark, event, listing, node, status
+from api_stub import bookmark, connected, event, listing, node, status
 
-from railwright.cluster import reflector, resources
+from railwright.cluster import client as clients
+from railwright.cluster import errors, reflector, resources
 
 
 async def test_the_cache_follows_the_list_and_its_events(stub, watch):
@@ -103,6 +104,14 @@ async def test_a_watch_that_fails_keeps_the_cache_and_is_tried_again_with_growin
     if failure.isdigit():
         assert set(restarts) == {failure}
         assert [bool(alarm["fix"]) for alarm in alarms] == [True], "logged once, with its fix"
+
+
+async def test_a_line_that_does_not_end_fails_as_a_lost_connection_does(stub, tmp_path, monkeypatch):
+    monkeypatch.setattr(clients, "_LINE", 1000)
+    stub.watches.append([b"x" * 3000, None])
+    async with connected(tmp_path, stub.port) as client:
+        with pytest.raises(errors.UnreachableError, match="more than 2000 bytes"):
+            await anext(client.stream("/api/v1/nodes", {"watch": "true", "resourceVersion": "5"}, shell.PATIENCE))
 
 
 async def test_an_unreadable_object_is_left_out_and_counted(stub, watch, caplog):
