@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from railwright.fabric import quantity, text
+from railwright.fabric import names, quantity, text, views
 from railwright.fabric.claims import objects
 from railwright.fabric.policy import compiled, model, presets
 
@@ -74,11 +74,18 @@ def _check_document(document: model.PolicyDocument) -> Iterator[Finding]:
 
 
 def _check_shapes(document: model.PolicyDocument) -> Iterator[Finding]:
-    """Check that shapes have unique names, and that they name rails that exist, and each GPU and rail once."""
+    """Check that shapes have names of their own and nodes, and name each GPU and rail once, only rails that exist."""
     shapes = document.node_shapes
     yield from _check_unique_names(("nodeShapes",), "shape", [shape.name for shape in shapes])
     rails = dict.fromkeys(rail.name for fabric in document.fabrics.values() for rail in fabric.rails)
     for index, shape in enumerate(shapes):
+        earlier = model.find_shape(shapes[:index], shape.match)
+        if earlier is not None:
+            message = (
+                f"has no nodes: those with all labels of shape {_quote(shape.name)} have the earlier shape "
+                f"{_quote(earlier.name)}; put {_quote(shape.name)} before it, or remove it"
+            )
+            yield Finding(("nodeShapes", index, "match"), message)
         named: list[tuple[Path, str]] = [(("devices", name), name) for name in shape.devices]
         for key, noun in (("gpus", "GPU"), ("rails", "rail")):
             items: list[tuple[Path, int | str]] = [
@@ -277,6 +284,24 @@ def _check_interfaces(fabric: model.Fabric) -> Iterator[Finding]:
             taken[rail.interface] = f"rail {_quote(rail.name)}'s interface"
 
 
+def _check_mounts(fabric: model.Fabric) -> Iterator[Finding]:
+    """Check that each path in the container is mounted once: injection would leave out the second volume."""
+    mounts = fabric.mounts
+    taken = {"/": "the image"}
+    if mounts.shared_memory is not None:
+        taken[names.DEV_SHM] = "sharedMemory"
+    if mounts.dev_infiniband:
+        taken[names.DEV_INFINIBAND] = "devInfiniband"
+    for key, paths in (("hostPaths", mounts.host_paths), ("configMaps", mounts.config_maps)):
+        for path in paths:
+            clean = views.clean_path(path)
+            if clean in taken:
+                message = f"is already mounted by {taken[clean]}; choose another path, or remove one of the two"
+                yield Finding(("mounts", key, path), message)
+            else:
+                taken[clean] = key
+
+
 def _check_nccl_keys(fabric: model.Fabric) -> Iterator[Finding]:
     """Check that each key of `nccl` has an effect on the fabric's transport."""
     defaults = msgspec.to_builtins(model.Nccl())
@@ -302,6 +327,9 @@ def _check_values(fabric: model.Fabric) -> Iterator[Finding]:
 
 def _check_placement(fabric: model.Fabric) -> Iterator[Finding]:
     placement = fabric.placement
+    for index in _find_repeated(placement.domains):
+        message = f"{_quote(placement.domains[index])} is listed twice; name another level, or remove it"
+        yield Finding(("placement", "domains", index), message)
     levels = presets.list_domain_keys(placement)
     if len(placement.oversubscription) > len(levels):
         counts = text.format_count(len(placement.oversubscription), "value"), text.format_count(len(levels), "domain")
@@ -326,6 +354,7 @@ _FABRIC_RULES: tuple[Callable[[model.Fabric], Iterator[Finding]], ...] = (
     _check_keys,
     _check_rails,
     _check_interfaces,
+    _check_mounts,
     _check_nccl_keys,
     _check_values,
     _check_placement,

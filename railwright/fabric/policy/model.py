@@ -60,8 +60,8 @@ AnnotationKey = Annotated[
     str,
     _match(
         rf"(?!{re.escape(names.DOMAIN)}/|{re.escape(names.NETWORKS)}$)({_SUBDOMAIN}/)?{_NAME}",
-        f"an annotation key, such as ipam.spidernet.io/ippools; railwright sets {names.NETWORKS} from the `network` of "
-        f"the rails, and the keys of {names.DOMAIN}",
+        "an annotation key of another system, such as ipam.spidernet.io/ippools: railwright sets those of "
+        f"{names.DOMAIN}, and {names.NETWORKS} from the `network` of the rails",
     ),
 ]
 # a number in the annotation railwright.io/rails is a count
@@ -132,7 +132,7 @@ VariableValue = Annotated[str, _match(r"[^\x00\r\n]*", "one line of text (NCCL r
 MountPath = Annotated[
     str,
     _match(
-        r"/(?!(.*/)?\.\.(/|$))[^\x00-\x1f:]{1,4094}",
+        r"/(?!(.*/)?\.\.(/|$))[^\x00-\x1f:]{0,4094}",
         "an absolute path without ':' and '..', such as /usr/local/nvidia",
     ),
 ]
@@ -145,7 +145,7 @@ RequestName = Annotated[
     str,
     _match(
         rf"(hugepages-[1-9][0-9]*(Ki|Mi|Gi)|{_RESOURCE})",
-        "huge pages or an extended resource, such as hugepages-2Mi or rdma/ib",
+        "huge pages or an extended resource that Kubernetes does not reserve, such as hugepages-2Mi or rdma/ib",
     ),
 ]
 ImageName = Annotated[str, _match(r"[^\s]{1,255}", "a container image without spaces, such as railwright:latest")]
@@ -164,7 +164,8 @@ Pairing = Annotated[
 AttributeValue = Annotated[
     str,
     _match(
-        r"[^\x00-\x1f\x7f]{1,64}", "the value of a device attribute: 1 to 64 characters in one line, such as mlx5_0"
+        r"[^\x00-\x1f\x7f]{1,64}",
+        "the value of a device attribute: 1 to 64 characters in one line, such as mlx5_0, or a number of 64 bits",
     ),
 ]
 AttributeNumber = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
