@@ -18,7 +18,7 @@ INTEGER_PARSERS = frozenset({"strtoll-base0", "strtol-base0"})
 OVERFLOW = 1 << 63  # NCCL reads signed 64-bit numbers (src/misc/param.cc) and keeps the default for larger ones
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,20})", re.ASCII)
 MAX_NAME_LENGTH = 80  # characters; no variable has a longer name, so none is similar
-_MIN_SIMILARITY = 0.65  # ratio of difflib; suggestions below it are guesses
+_MIN_SIMILARITY = 0.75  # ratio of difflib; suggestions below it are guesses
 
 
 class Enumeration(msgspec.Struct, frozen=True, tag_field="kind", tag="enum"):
@@ -147,17 +147,18 @@ def get(name: str) -> Variable:
 
 
 def suggest_name(name: str) -> str | None:
-    """Return the most similar active variable with the same first letter, or None if none is similar enough."""
-    return _find_similar(name) if len(name) <= MAX_NAME_LENGTH else None
+    """Return the active variable with the most similar name, or None if no name is similar enough."""
+    return _find_similar(name) if len(PREFIX) < len(name) <= MAX_NAME_LENGTH else None
 
 
 @functools.lru_cache(maxsize=1024)
 def _find_similar(name: str) -> str | None:
-    first = name[: len(PREFIX) + 1]  # comparing all names would let 64 variables of a pod delay others by 50 ms
-    active = [row.name for row in list_variables() if row.status == "active" and row.name.startswith(first)]
-    words = [candidate.removeprefix(PREFIX) for candidate in active]
-    nearest = difflib.get_close_matches(name.removeprefix(PREFIX), words, n=1, cutoff=_MIN_SIMILARITY)
-    return f"{PREFIX}{nearest[0]}" if nearest else None
+    # Comparing all names would let 64 variables of a pod delay others by 50 ms. Authors most often leave out the first
+    # word, as in NCCL_GID_INDEX, or mistype a letter: one of the ends of the name is right.
+    first, last = name[: len(PREFIX) + 1], f"_{name.rpartition('_')[2]}"
+    active = [row.name for row in list_variables() if row.status == "active"]
+    candidates = [candidate for candidate in active if candidate.startswith(first) or candidate.endswith(last)]
+    return next(iter(difflib.get_close_matches(name, candidates, n=1, cutoff=_MIN_SIMILARITY)), None)
 
 
 @functools.cache
