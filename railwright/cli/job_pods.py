@@ -166,9 +166,12 @@ async def find(client: clients.Client, namespace: str, form: str, name: str) -> 
 
 
 def _drop_replaced(pods: Sequence[Pod]) -> list[Pod]:
-    """Leave out ended pods whose index label another pod has that has not ended."""
+    """Leave out ended pods whose index label another pod of their Job has that has not ended.
+
+    Each Job of a JobSet counts its pods from 0. Its name is in theirs, before a random suffix.
+    """
     ranks = {pod.metadata.name: membership.find_rank(pod) for pod in pods}
-    indexes = {name: (rank.role, rank.index) for name, rank in ranks.items() if rank.is_labelled}
+    indexes = {name: (name.rpartition("-")[0], rank.index) for name, rank in ranks.items() if rank.is_labelled}
     living = {indexes.get(pod.metadata.name) for pod in pods if not pod.status.has_ended} - {None}
     return [pod for pod in pods if not pod.status.has_ended or indexes.get(pod.metadata.name) not in living]
 

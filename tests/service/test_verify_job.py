@@ -222,11 +222,15 @@ async def test_a_pod_whose_preflight_failed_and_that_was_replaced_is_not_the_res
     assert (code, out) == (0, "RDMA on every rail: RoCE, 4 of 4 rails, 2 ranks on 2 pods, GPUDirect\n")
 
 
-@pytest.mark.parametrize(("index", "code"), [("0", 2), ("1", 1)])
-async def test_an_ended_pod_is_the_result_unless_another_has_its_index(cluster, verify, index, code):
+@pytest.mark.parametrize(
+    ("name", "index", "code"),
+    [("llm-0-old", "0", 2), ("llm-1-old", "1", 1), ("llm-driver-0-0-old", "0", 1)],
+    ids=["replaced", "other index", "of another Job of the JobSet"],
+)
+async def test_an_ended_pod_is_the_result_unless_another_of_its_job_has_its_index(cluster, verify, name, index, code):
     status = {"name": "railwright-preflight", "state": ENDED}
-    old = build_pod("llm-0-old") | {"status": {"phase": "Failed", "initContainerStatuses": [status]}}
-    cluster.pods, cluster.logs, cluster.waiting = [build_pod("llm-0-x"), old], {"llm-0-x": []}, {"llm-0-old": 99}
+    old = build_pod(name) | {"status": {"phase": "Failed", "initContainerStatuses": [status]}}
+    cluster.pods, cluster.logs, cluster.waiting = [build_pod("llm-0-x"), old], {"llm-0-x": []}, {name: 99}
     for pod, own in zip(cluster.pods, ("0", index), strict=True):
         pod["metadata"]["labels"] = pod["metadata"].get("labels", {}) | {
             "batch.kubernetes.io/job-completion-index": own
