@@ -110,10 +110,12 @@ def _report_rotation(
 # --- with --watch -------------------------------------------------------------------------------------------
 
 _LOG = logging.getLogger("railwright.certs")
-_REPEAT_PAUSE = 10.0  # seconds after a step that was made before
+_REPEAT_PAUSE = 10.0  # seconds after a step that is made again and again
 _MAX_SILENCE = 60.0  # seconds without a successful check after which the rotator is not ready
 _REPEAT_SECONDS = 600.0  # without a step, after which none counts as a repetition
-_MIN_REPEATS = 2  # after which another writer overwrites a caBundle again and again; one may apply a manifest
+# after which another writer overwrites a caBundle again and again: a person may apply a manifest twice, and a rotation
+# of minutes publishes two bundles
+_MIN_REPEATS = 2
 
 
 class Watcher:
@@ -151,7 +153,7 @@ class Watcher:
         return output.OK
 
     async def _rotate(self) -> None:
-        """Check every `every` seconds: at once after a step, and later after one that was made before."""
+        """Check every `every` seconds: at once after a step, and later after one that is made again and again."""
         while True:
             pause = self._arguments.every.total_seconds()
             try:
@@ -161,10 +163,10 @@ class Watcher:
             else:
                 self._record_success(result)
                 if isinstance(result, rotation.Step):
-                    repeats = self.count_repeats(result, time.monotonic())
-                    if repeats >= _MIN_REPEATS and result.action is rotation.Action.PUBLISH:
+                    is_repeated = self.count_repeats(result, time.monotonic()) >= _MIN_REPEATS
+                    pause = _REPEAT_PAUSE if is_repeated else 0.0
+                    if is_repeated and result.action is rotation.Action.PUBLISH:
                         self._report_overwritten()
-                    pause = _REPEAT_PAUSE if repeats else 0.0
             await asyncio.sleep(pause)
 
     def count_repeats(self, step: rotation.Step, now: float) -> int:

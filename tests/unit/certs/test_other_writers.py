@@ -181,7 +181,7 @@ async def test_a_ca_bundle_that_is_overwritten_at_once_is_written_with_pauses_an
     with pytest.raises(asyncio.CancelledError):
         await watcher._rotate()
     monkeypatch.undo()
-    assert pauses == [0.0, *[10.0] * 7]
+    assert pauses == [0.0, 0.0, *[10.0] * 6]
     assert site.cluster.patched.count(MUTATING) == len(pauses)
     writing = asyncio.create_task(watcher._events.run())
     for _ in range(10):
