@@ -18,6 +18,7 @@ from railwright.fabric import views
 from railwright.fabric.claims import claim_templates as claims
 from railwright.fabric.injection import claim_requests
 from railwright.fabric.policy import model as policies
+from railwright.fabric.policy import shortcomings
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
 from webhook import object_events
@@ -27,7 +28,9 @@ _PAUSE_SECONDS = 0.2  # between two searches for missing templates, which take a
 _PAUSE_FACTOR = 4  # shortest pause, as a multiple of the time that the search took
 _RETRY_SECONDS = 10.0  # after a failure; replicas have different policies for less than this
 _OBSERVED_SECONDS = 2.0  # a watch shows a new object sooner
-_CONFLICT = 409
+_FORBIDDEN, _CONFLICT = 403, 409
+# of a quota, or of a missing right: both have one status
+_FIX = f"ask the operator to raise the quota or, for a missing right, to {shortcomings.GRANT_CLAIMS}"
 _WRITE_SECONDS = 2.0  # for the templates of a workload: its author waits
 _MAX_OF_WORKLOAD = 16  # more are written when there are pods
 
@@ -130,7 +133,11 @@ class ClaimTemplateController:
         except errors.ClusterError as error:
             if error.status == _CONFLICT:  # another replica was first
                 return
-            raise _NotWrittenError(error.sentence, is_refused=True) from None
+            cause = error.sentence
+            if isinstance(error, errors.ApiError) and error.status == _FORBIDDEN:
+                # its sentence is for the person who runs a command, who would look for rights of their own
+                cause = f"the webhook may not create it: {errors.quote_message(error.message)}; {_FIX}"
+            raise _NotWrittenError(cause, is_refused=True) from None
 
     def _build_template(self, key: states.Key, pod: views.Pod, policy: policies.Policy) -> object:
         """Return the template. Raises _NotWrittenError."""

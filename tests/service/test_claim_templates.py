@@ -120,8 +120,16 @@ async def test_the_pods_of_a_kind_share_one_template(server, start):
     assert list_nics(server, name) == [f"mlx5_{number}" for number in range(4)]
 
 
-@pytest.mark.parametrize("status", [403, 500, 429])
-async def test_a_failed_write_is_reported_and_tried_again(server, start, status):
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [
+        (403, "not written: the webhook may not create it: "),
+        (403, f"for a missing right, to {shortcomings.GRANT_CLAIMS}"),
+        (500, " answers 500: "),
+        (429, " answers 429: "),
+    ],
+)
+async def test_a_failed_write_is_reported_and_tried_again(server, start, status, cause):
     server.refuse_next(status, status)
     policy = build_policy()
     replica = start(policy)
@@ -130,7 +138,7 @@ async def test_a_failed_write_is_reported_and_tried_again(server, start, status)
     assert replica.posted == [("Pod", "ClaimTemplateNotWritten")] * 2
     (name,) = list_templates(server)
     assert name in replica.messages[0]
-    assert str(status) in replica.messages[0]
+    assert cause in replica.messages[0]
 
 
 async def test_a_template_written_by_another_replica_is_used(server, start):
@@ -242,7 +250,7 @@ async def test_the_author_of_a_workload_reads_why_its_template_is_not_written(se
     (name,) = find_template_names(response)
     (warning,) = response["warnings"]
     assert warning.startswith(f"ClaimTemplateNotWritten: ResourceClaimTemplate {name} is not written: ")
-    assert "you may not create" in warning
+    assert "is not written: the webhook may not create it: " in warning
     assert warning.endswith("correct the cause, and create the workload again if Kueue queues it")
     counted = replica.counters.registry.get_sample_value
     assert counted("railwright_webhook_warnings_total", {"code": "ClaimTemplateNotWritten"}) == 1
