@@ -93,13 +93,12 @@ class ApiError(ClusterError):
         message = "" if self.foreign else quote_message(self.message)
         detail = f": {message}" if message else ""
         right = parse_permission(self._method, self._path)
-        is_anonymous = _ANONYMOUS in message
-        if self.status == 403 and not is_anonymous:
+        status = 401 if self.status == 403 and _ANONYMOUS in self.message else self.status
+        if status == 403:
             question = f" (kubectl auth can-i {right})" if right else ""
             role = "Role" if " -n " in right else "ClusterRole"
             fix = f"ask an administrator of the cluster for a {role} with this right{question}"
             return f"you may not {right or 'read this'} (403 Forbidden{detail}); {fix}, or use an account that has it"
-        status = 401 if is_anonymous else self.status
         fix = _FIXES.get(status, _SERVER_FIX if status >= 500 else _REQUEST_FIX)
         return f"{self._where} answers {self.status}{detail}; {fix}"
 

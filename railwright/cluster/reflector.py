@@ -41,7 +41,7 @@ _PAGE = 500  # objects per list page: bounds memory here and in the API server
 _FORBIDDEN, _NOT_FOUND = 403, 404
 _FIRST_PAUSE_SECONDS = 0.1
 SLICE = 10  # objects decoded between two iterations of the event loop: 0.1 ms for pods of 7 kB, 0.3 ms if all changed
-_MAX_LOGGED = 1000  # objects that are not read, or in part, and are remembered to log each once
+_MAX_LOGGED = 1000  # objects that are not read and are remembered to log each once
 _SKIPPED = "object skipped: its last known state stays"
 # Why a watch starts again, in the metric railwright_watch_failures_total; otherwise the status, or "unread"
 _REASONS: Mapping[type[errors.ClusterError], str] = {

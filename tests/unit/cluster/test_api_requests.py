@@ -78,12 +78,18 @@ def test_a_forbidden_request_names_the_right_and_how_to_check_it(method, path, r
     )
 
 
-def test_a_request_without_credentials_asks_for_a_login_and_not_for_a_right():
+@pytest.mark.parametrize(
+    ("message", "quoted"),
+    [
+        ('nodes is forbidden: User "system:anonymous" cannot list resource "nodes"',) * 2,
+        ('forbidden: User "system:anonymous" cannot get path "/api/v1"', ""),
+    ],
+)
+def test_a_request_without_credentials_asks_for_a_login_and_not_for_a_right(message, quoted):
     """Of a kubeconfig without the user of its context, or whose credential plugin gives nothing."""
-    message = 'nodes is forbidden: User "system:anonymous" cannot list resource "nodes"'
     assert errors.ApiError(403, "Forbidden", message, "/api/v1/nodes").sentence == (
-        f"the API server answers 403: {message}; the credentials are missing, expired, or those of another cluster: "
-        "log in again, or correct the kubeconfig"
+        f"the API server answers 403{quoted and f': {quoted}'}; the credentials are missing, expired, or those of "
+        "another cluster: log in again, or correct the kubeconfig"
     )
 
 
