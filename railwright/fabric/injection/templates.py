@@ -113,7 +113,7 @@ def _read_template(origin: frameworks.TemplateOrigin, parents: dict[int, views.O
     """Return a template. `parents` has the metadata of the objects that contain templates, by their identity."""
     title, label, above = "", None, list[tuple[str, views.ObjectMeta]]()
     for parent, step, child in zip(origin.ancestors, origin.steps, origin.ancestors[1:], strict=False):
-        if "metadata" in parent and isinstance(parent, dict):
+        if isinstance(parent, dict) and "metadata" in parent:
             if id(parent) not in parents:
                 parents[id(parent)] = _convert(parent, _Labelled, title).metadata or _NO_METADATA
             metadata = parents[id(parent)]

@@ -10,7 +10,7 @@ from typing import Any, NewType
 
 import msgspec
 
-from railwright.fabric import views
+from railwright.fabric import text, views
 
 GangKey = NewType("GangKey", str)
 """namespace/PodGroup, or namespace/source/name for gangs without a PodGroup; "" for a single pod."""
@@ -18,6 +18,7 @@ GangKey = NewType("GangKey", str)
 MAX_VALUES = 30_000  # commas of a workload that is read; of an update, those of both objects
 MAX_ENTRIES = 1_000  # of lists and maps with pod templates; admission rejects a workload with more
 MAX_TEMPLATES = 128  # read in one object; admission rejects an object with more that opt in
+_MAX_TITLE = 256  # characters of a path in a message: its author chooses the names of replica types
 EACH = "*"  # a step of a path that stands for every element of a list or map
 Tree = dict[str, Any]
 
@@ -283,7 +284,8 @@ def _walk(
     has_entries = rest[:1] == (EACH,)
     if not isinstance(value, dict | list if has_entries else dict):
         title = "".join([f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps])
-        raise UnreadableError(f"{title[1:]}: expected an object, got {type(value).__name__}")
+        wanted = "a list or an object" if has_entries else "an object"
+        raise UnreadableError(f"{text.limit(title[1:], _MAX_TITLE)}: expected {wanted}, got {type(value).__name__}")
     if not rest:
         yield TemplateOrigin(context, site.build_metadata(context), steps, ancestors, site)
     elif has_entries:

@@ -17,6 +17,7 @@ FABRIC = "railwright.io/fabric"
 BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n")
 LATER = fabric("    mounts: {sharedMemory: 2Gi, devInfiniband: true}\n")
 DEPLOYMENT, VOLCANO = working.get_kind("Deployment.apps"), working.get_kind("Job.batch.volcano.sh")
+GROUPS = working.get_kind("LeaderWorkerSet.leaderworkerset.x-k8s.io")
 MUTABLE = [row for row in registry.INJECTED_KINDS if not row.is_frozen]
 FROZEN = [row for row in registry.INJECTED_KINDS if row.is_frozen]
 NESTED = [row for row in MUTABLE if row.name in {"Deployment", "PyTorchJob", "RayCluster"}]  # each form of templates
@@ -91,6 +92,24 @@ def test_a_changed_template_is_patched_as_at_creation(row):
         row, working.build_template(label="f"), name="Worker"
     )  # as it was first written: replaced by it
     assert apply_patch(new, update(row, new, old)) == old
+
+
+@pytest.mark.parametrize("row", NESTED, ids=format_id)
+def test_a_label_that_an_update_adds_reaches_unchanged_templates(row):
+    old = working.build_workload(row, working.build_template())
+    new = working.build_workload(row, working.build_template(), label="f")
+    created = apply_patch(new, working.get_response(working.review(row, new), BY))
+    assert created != new
+    assert apply_patch(new, update(row, new, old)) == created
+
+
+@pytest.mark.parametrize("leader", [{}, {"leaderTemplate": None}, {"leaderTemplate": {}}])
+def test_a_template_that_is_absent_is_no_template(leader):
+    group = {"size": 2, "workerTemplate": working.build_template(), **leader}
+    labelled = {"metadata": {"name": "w", "labels": {FABRIC: "f"}}, "spec": {"leaderWorkerTemplate": group}}
+    response = working.get_response(working.review(GROUPS, labelled), BY)
+    paths = {operation["path"].split("/")[3] for operation in admitting.decode_operations(response)}
+    assert (response["allowed"], paths) == (True, {"workerTemplate"})
 
 
 def test_an_update_is_allowed_if_it_does_not_change_a_template_that_is_now_invalid():
@@ -294,6 +313,8 @@ TREE = working.build_workload(VOLCANO, working.build_template(label="f"))
         (working.review(VOLCANO, {"spec": []}), "does not decode"),
         (working.review(VOLCANO, {"spec": {"tasks": [7]}}), "spec.tasks[0]: "),
         (working.review(VOLCANO, {"spec": {"tasks": {"a": []}}}), "spec.tasks.a: "),
+        (working.review(VOLCANO, {"spec": {"tasks": {"a" * 10_000: []}}}), "spec.tasks.aaa"),
+        (working.review(VOLCANO, {"spec": {"tasks": 7}}), "spec.tasks: expected a list or an object, got int"),
         (
             working.review(VOLCANO, {"spec": {"tasks": [{"template": {"spec": {"containers": 1}}}]}}),
             "$.spec.containers",
@@ -306,6 +327,7 @@ def test_a_body_that_reviews_no_workload_is_malformed_with_the_reason(body, expe
     with pytest.raises(reviews.MalformedError) as error:
         working.handle(body, BY)
     assert expected in str(error.value)
+    assert len(str(error.value)) < 512
 
 
 @pytest.mark.parametrize(
