@@ -63,6 +63,12 @@ def test_skipped_parts_are_left_out_and_in_the_record():
     assert tree == plain
 
 
+def test_a_pod_that_leaves_out_networks_is_warned_of_its_own():
+    tree = pod(annotations={"railwright.io/skip": "networks", NETWORKS: "absent"})
+    (warning,) = list_messages(plan_pod(tree, fabric()))
+    assert "NetworkAttachmentDefinition prod/absent of entry 1 does not exist" in warning
+
+
 R1, NET1 = (f"[{{name: rail0, network: prod/lan2, interface: {name}}}]" for name in ("r1", "net1"))
 
 

@@ -48,6 +48,11 @@ def test_the_users_own_attachments_to_a_pool_are_covered_too():
     assert amounts(after) == {"x.y/vf": "3"}
 
 
+def test_a_pod_without_rails_gets_no_devices_for_its_own_networks():
+    tree = pod(cpu(), labels=admitting.LAUNCHER, annotations={NETWORKS: "other"})
+    assert read_limits(admit_pod(tree, fabric(rails=ONE_POOL), build_facts(networks=POOL))) == {}
+
+
 def test_shared_devices_are_requested_in_each_chosen_container_and_pool_devices_only_in_one():
     two = pod(gpus(4, "a"), gpus(4, "b"))
     after = admit_pod(two, fabric())

@@ -4,6 +4,7 @@ from admitting import (
     admit_pod,
     build_variables,
     fabric,
+    get_refusal,
     gpus,
     plan_pod,
     pod,
@@ -76,6 +77,14 @@ def test_host_paths_are_read_only_and_two_mounts_of_a_config_map_share_a_volume(
     assert mounts["/opt/topo"]["name"] == mounts["/etc/topo"]["name"]
     entries = {"mounts./usr/local/vendor", "mounts./etc/topo", "resources.hugepages-2Mi", "resources.a.b/flag"}
     assert entries <= {*read_record(tree)["added"]}
+
+
+def test_a_volume_of_the_same_name_with_another_source_is_rejected():
+    tree = pod(build_memory_container())
+    for volume in admit_pod(tree, MOUNTED)["spec"]["volumes"]:
+        (source,) = [field for field in volume.values() if isinstance(field, dict)]
+        source |= dict.fromkeys(source, "/own")
+        assert volume["name"] in get_refusal(pod(build_memory_container(), volumes=[volume]), MOUNTED)
 
 
 def test_the_authors_mount_and_amounts_stay():

@@ -31,7 +31,8 @@ def test_a_pod_in_the_hosts_ipc_namespace_keeps_the_hosts_shared_memory():
     after = admit_pod(pod(hostIPC=True), policy)
     assert [mount["mountPath"] for mount in after["spec"]["containers"][0]["volumeMounts"]] == ["/dev/infiniband"]
     assert "spec.hostIPC" in read_skipped(after)["mounts./dev/shm"]
-    assert "railwright-shm" in str(admit_pod(pod(hostIPC=False), policy)["spec"]["volumes"])
+    volume = {"name": "railwright-shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}}
+    assert volume in admit_pod(pod(hostIPC=False), policy)["spec"]["volumes"]
 
 
 @pytest.mark.parametrize(
