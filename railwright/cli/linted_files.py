@@ -4,6 +4,7 @@ Applies a policy, and links launchers to the templates of their ranks.
 """
 
 import contextlib
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -336,6 +337,7 @@ def _build_job_context(
 # --- lines ------------------------------------------------------------------------------------------------
 
 _SCRIPTS = ("command", "args")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def _find_line(
@@ -354,14 +356,18 @@ def _find_line(
     places = [container] if where.startswith(_SCRIPTS) else []
     if where.startswith(_LAUNCHER):
         places = [one.template.locate_container(at) for one in launchers for at in range(len(one.pod.spec.containers))]
-    lines = (_find_name(document.find_node((*place, key)), finding.name) for place in places for key in _SCRIPTS)
+    lines = (_index_names(document.find_node((*place, key))).get(finding.name) for place in places for key in _SCRIPTS)
     return next(filter(None, lines), None) or document.find_line(container)
 
 
-def _find_name(words: yaml.Node | None, name: str) -> int | None:
-    """Return the first line of a name in a command. Only a literal block keeps the lines of its text."""
+@functools.lru_cache(maxsize=16)  # a command may have thousands of settings, each with a finding
+def _index_names(words: yaml.Node | None) -> Mapping[str, int]:
+    """Return the first line of each name in a command. Only a literal block keeps the lines of its text."""
+    lines: dict[str, int] = {}
     for item in words.value if isinstance(words, yaml.SequenceNode) else ():
-        match = re.search(rf"\b{re.escape(name)}\b", item.value) if isinstance(item, yaml.ScalarNode) else None
-        if match is not None:
-            return documents.get_line(item) + (1 + item.value.count("\n", 0, match.start()) if item.style == "|" else 0)
-    return None
+        if isinstance(item, yaml.ScalarNode):
+            is_block = item.style == "|"
+            for number, line in enumerate(item.value.split("\n") if is_block else [item.value], start=int(is_block)):
+                for name in _NAME.findall(line):
+                    lines.setdefault(name, documents.get_line(item) + number)
+    return lines

@@ -2,10 +2,12 @@ import io
 import json
 import sys
 
+import call_counts
 import pytest
 from admitting import EXAMPLES
 
 from railwright.cli import __main__ as command_line
+from railwright.cli import linted_files
 
 DEPLOYMENT = """\
 apiVersion: apps/v1
@@ -150,6 +152,21 @@ def test_with_a_policy_the_injected_pod_is_linted(lint):
     assert "selects none of the rails' devices mlx5_0, mlx5_1, mlx5_2, mlx5_3" in by_code["N15"]["message"]
     assert by_code["N15"]["line"] == 21
     assert "N18" not in by_code  # injection sets it
+
+
+def test_the_calls_that_find_lines_grow_in_proportion_to_the_options():
+    def lint_options(size: int) -> int:
+        words = [word for number in range(size) for word in ("-x", f"NCCL_UNKNOWN_{number}=1")]
+        container = {"name": "c", "command": ["mpirun", *words, "train"]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}}
+        text = json.dumps(pod, indent=0)  # each word in a line of its own
+        manifests = linted_files.read_file("p.json", text)
+        last = text.split("\n").index(f'"NCCL_UNKNOWN_{size - 1}=1",') + 1
+        assert max(one.line for one in linted_files.check(manifests).located) == last
+        manifests = linted_files.read_file("p.json", text)
+        return call_counts.count(lambda: linted_files.check(manifests))
+
+    assert lint_options(800) < 2.5 * lint_options(400)
 
 
 def test_a_pod_that_admission_rejects_is_an_error_and_still_linted(lint):
