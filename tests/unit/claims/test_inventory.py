@@ -173,3 +173,16 @@ def test_a_device_that_can_be_shared_stays_free(known, result):
     known.claim_sink.upsert(devices.read_claim(claim))
     assert known.list_allocated_nodes(POD) == {"n1"}
     assert (count(known, RAIL[0], "allocated"), known.count_taken(POD, {RAIL[0]})) == (0, {})
+
+
+def test_a_device_stays_with_its_next_claim_if_the_release_of_the_previous_one_arrives_later(known):
+    first, second = (
+        devices.read_claim(devices.build_claim(name, {"nic": "dranet"}, pod_uid="u", allocated=[HELD]))
+        for name in ("first", "second")
+    )
+    known.claim_sink.upsert(first)
+    known.claim_sink.upsert(second)
+    known.claim_sink.remove(first)
+    assert known.list_holders("n1") == [second]
+    known.claim_sink.remove(second)
+    assert known.list_holders("n1") == []

@@ -53,6 +53,8 @@ def test_an_unreadable_record_counts_as_none():
         assert intent.read_record(admitting.decode_pod(pod(record=record))) == intent.Record()
         with pytest.raises(intent.InvalidRecordError):
             intent.decode_record(record)
+        tree = admitting.pod(annotations={"railwright.io/topology": record.replace("rails", "reason")})
+        assert intent.read_topology(admitting.decode_pod(tree)) == intent.TopologyRecord()
 
 
 @pytest.mark.parametrize(
