@@ -260,13 +260,15 @@ def _list_rails(node: node_views.Node, cluster: Cluster) -> list[str]:
     """Return the resource of each rail of a node: those that networks name.
 
     A network whose plugin moves devices into the pod has a rail for each device of the node. Where these are more than
-    two for each accelerator they are virtual functions: then all such networks have a rail for each accelerator.
+    two for each accelerator they are virtual functions: then such networks share the number of accelerators evenly, and
+    none has more rails than the node has devices.
     """
     gpus = _count_accelerators(node)
     amounts = {name: amount for name in cluster.pools if (amount := _get_amount(node, name))}
     moved = [name for name in amounts if any(map(_MOVING.search, cluster.pools[name].plugins))]
-    has_functions = sum(amounts[name] for name in moved) > 2 * gpus
-    rails = {name: max(1, gpus // len(moved)) if has_functions else amounts[name] for name in moved}
+    rails = {name: amounts[name] for name in moved}
+    if sum(rails.values()) > 2 * gpus:
+        rails = {name: min(amount, max(1, gpus // len(moved))) for name, amount in rails.items()}
     return [name for name in amounts for _ in range(rails.get(name, 1))]
 
 

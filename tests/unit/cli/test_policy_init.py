@@ -266,6 +266,13 @@ def test_a_pool_behind_one_network_becomes_a_rail_for_each_moved_device(resource
     assert {row for row, state in assess(text, trees) if state == "fail"} == set()
 
 
+def test_a_pool_beside_virtual_functions_has_no_more_rails_than_devices_so_that_pods_fit():
+    networks = [network("functions", "example.com/vf", "sriov"), network("storage", "example.com/storage", "sriov")]
+    members = nodes(**{"example.com__vf": 64, "example.com__storage": 1})
+    (fabric,) = read(write(objects(members, NETWORK=networks))).fabrics.values()
+    assert [rail.resource for rail in fabric.rails] == ["example.com/vf"] * 4 + ["example.com/storage"]
+
+
 @pytest.mark.parametrize(("resource", "amount"), [("rdma/hca", 1000), ("nvidia.com/hostdev", 8)])
 def test_a_resource_name_alone_identifies_no_cloud(resource, amount):
     with pytest.raises(output.UnreadableError, match=f"no profile fits.*they have {resource}"):
