@@ -152,8 +152,10 @@ class Switch:
 
     async def _delete(self, path: str) -> None:
         """Delete an object. A missing object is not an error."""
+        # in the body: the API server ignores the query of a DELETE that has a body
+        options = {"dryRun": ["All"]} if self._query else {}
         try:
-            await self._client.delete(f"{path}{self._query}", {})
+            await self._client.delete(path, options)
         except errors.ApiError as error:
             if error.status != _MISSING:
                 raise

@@ -459,8 +459,8 @@ async def test_disable_lets_labelled_pods_pass_until_enable(plane, cluster, inst
     async def read_objects():
         return await cluster.hooks(), {item["metadata"]["name"]: item["spec"] for item in await cluster.api.list(kind)}
 
-    async def run(command):
-        code, out, err = await commands.railwright(command, kubeconfig=plane.kubeconfig)
+    async def run(*words):
+        code, out, err = await commands.railwright(*words, kubeconfig=plane.kubeconfig)
         assert code == 0, out + err
         return out
 
@@ -479,6 +479,8 @@ async def test_disable_lets_labelled_pods_pass_until_enable(plane, cluster, inst
     held = await read_objects()
     assert len(held[1]) >= 3
     await expect("failed calling webhook")
+    assert "would have deleted MutatingWebhookConfiguration railwright\n" in await run("disable", "--dry-run")
+    assert await read_objects() == held
     assert "deleted MutatingWebhookConfiguration railwright\n" in await run("disable")
     await expect("")
     assert "created MutatingWebhookConfiguration railwright\n" in await run("enable")

@@ -122,7 +122,9 @@ class Objects:
         refusal = find_refusal(request.method, path, thing, present)
         if refusal:
             return api_stub.refuse(refusal, {404: "NotFound", 409: "Conflict"}.get(refusal, "Invalid"))
-        if request.query.get("dryRun") == "All" or thing.get("dryRun") == ["All"]:
+        # an API server ignores the query of a DELETE that has a body, its DeleteOptions
+        is_dry_run = request.query.get("dryRun") == "All" and (request.method != "DELETE" or not request.can_read_body)
+        if is_dry_run or thing.get("dryRun") == ["All"]:
             return web.json_response(thing)
         self.changes.append(f"{request.method} {request.path}")
         if request.method == "DELETE":
