@@ -1,6 +1,5 @@
 """TAB completion: the candidates, and the shipped script in a real bash."""
 
-import re
 import shutil
 import subprocess
 import sys
@@ -9,21 +8,6 @@ import pytest
 from admitting import ROOT
 
 from railwright.cli import __main__ as command_line
-from railwright.cli import dispatch, programs
-
-PARSER = dispatch.build_parser()
-
-
-def test_every_command_has_two_examples_that_its_parser_accepts():
-    leaves = [leaf for leaf in PARSER.get_leaves() if leaf.command.examples]
-    assert {leaf.prog.split()[1] for leaf in leaves} == set(dispatch.COMMANDS) - set(programs.PROGRAMS)
-    for leaf in leaves:
-        assert len(leaf.command.examples) == 2, leaf.prog
-        for line in leaf.command.examples:
-            parts = re.split(r"\||>", line.replace("<(", "| ").rstrip(")"))
-            words = next(part.split() for part in parts if part.split()[0] == "railwright")
-            assert " ".join(words).startswith(leaf.prog)
-            assert PARSER.parse(words[1:])[0] is leaf
 
 
 def test_the_help_contains_the_example(capsys):
