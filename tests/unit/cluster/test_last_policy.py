@@ -1,13 +1,12 @@
-"""The last valid policy survives a restart of all replicas."""
+"""The policy in force: the last valid one stays, also after a restart of all replicas."""
 
 import asyncio
 import json
 
 import pytest
 
-from railwright.cluster import errors, events, last_policy, policies
+from railwright.cluster import errors, last_policy, policies, sources
 from railwright.fabric import views
-from webhook import object_events
 
 GOOD = "apiVersion: railwright.io/v1alpha1\nfabrics: {f: {transport: tcp}}\n"
 BAD, OTHER = GOOD.replace("tcp", "tpc"), GOOD.replace("f:", "g:")
@@ -47,6 +46,27 @@ class ApiServer:
 def build_config_map(text: str, version: str = "9", uid: str = "u") -> views.ConfigMap:
     metadata = views.ObjectMeta(name="railwright-policy", uid=uid, resource_version=version)
     return views.ConfigMap(metadata=metadata, data={"policy.yaml": text})
+
+
+def test_missing_invalid_and_deleted_policies_are_reported_and_the_last_valid_one_stays():
+    origin = sources.Sources(policies.PolicyStore(), None)
+    origin.store.replace([])
+    assert origin.find_policy_problem() == (
+        "no valid policy yet: not found; create ConfigMap railwright-policy in namespace railwright-system with the"
+        " key policy.yaml"
+    )
+    origin.store.replace([build_config_map(GOOD)])
+    assert origin.find_policy_problem() == ""
+    good = origin.store.current
+    origin.store.upsert(build_config_map(BAD))
+    assert (origin.store.current, origin.store.valid) == (good, False)
+    assert "fabrics.f.transport" in str(origin.store.errors[0])
+    origin.store.remove(build_config_map(""))
+    assert (origin.store.current, origin.store.valid) == (good, False)
+    assert origin.store.errors[0].message == "the policy was deleted; create it again"
+    assert origin.find_policy_problem() == "", "the last good one is in force"
+    origin.store.upsert(build_config_map(OTHER))
+    assert (origin.store.valid, origin.store.errors) == (True, ())
 
 
 async def start(cluster: ApiServer, text: str | None) -> policies.PolicyStore:
@@ -91,28 +111,6 @@ async def test_without_a_valid_copy_that_can_be_read_no_policy_is_in_force(clust
 async def test_the_copy_is_read_again_until_the_api_server_answers_and_has_read_its_roles(refused, monkeypatch):
     monkeypatch.setattr(last_policy, "_READ_AGAIN_SECONDS", 0.0)
     assert (await start(ApiServer(GOOD, refused=refused), BAD)).current is not None
-
-
-class Poster:
-    """Collects the messages of Events."""
-
-    def __init__(self) -> None:
-        self.messages: list[str] = []
-
-    def post(self, *_: events.Involved, message: str, **__: object) -> None:
-        self.messages.append(message.partition(";")[0])
-
-
-@pytest.mark.parametrize(
-    ("copy", "effect"),
-    [(GOOD, "the last valid policy stays in force"), (BAD, "there is no policy in force")],
-)
-async def test_after_a_restart_an_invalid_policy_has_one_event_which_says_what_is_in_force(copy, effect):
-    store, poster = policies.PolicyStore(), Poster()
-    store.last_valid = await last_policy.read(ApiServer(copy))
-    object_events.PolicyEvents(poster, store)
-    store.upsert(build_config_map(BAD))
-    assert poster.messages == [effect]
 
 
 async def write(cluster: ApiServer, *seen: views.ConfigMap) -> None:

@@ -5,18 +5,18 @@ from railwright.fabric import names, views
 from webhook import object_events
 
 TEXT = "apiVersion: railwright.io/v1alpha1\nfabrics: {f: {transport: tcp}}\n"
+INVALID = TEXT.replace("tcp", "tpc")
+NONE, LAST = "there is no policy in force", "the last valid policy stays in force"
 
 
 class Poster:
     def __init__(self) -> None:
-        self.posted: list[tuple[str, str, bool, str]] = []
-        self.messages: list[str] = []
+        self.posted: list[tuple[str, str, bool, str, str]] = []
 
     def post(self, involved, *, warning: bool, reason: str, message: str) -> None:
-        self.posted.append((involved.kind, involved.uid, warning, reason))
-        self.messages.append(message)
+        self.posted.append((involved.kind, involved.uid, warning, reason, message))
 
-    def take(self) -> list[tuple[str, str, bool, str]]:
+    def take(self) -> list[tuple[str, str, bool, str, str]]:
         taken, self.posted = self.posted, []
         return taken
 
@@ -29,12 +29,21 @@ def config_map(text: str) -> views.ConfigMap:
 def test_errors_are_posted_on_the_config_map_and_so_is_the_first_valid_policy_after_them():
     poster, store = Poster(), policies.PolicyStore()
     object_events.PolicyEvents(poster, store)
-    store.replace([config_map(TEXT.replace("tcp", "tpc"))])
-    assert poster.take() == [("ConfigMap", "c", True, "PolicyInvalid")]
-    assert poster.messages[0].startswith("there is no policy in force; line 2: fabrics.f.transport: ")
+    store.replace([config_map(INVALID)])
+    ((*about, message),) = poster.take()
+    assert about == ["ConfigMap", "c", True, "PolicyInvalid"]
+    assert message.startswith(f"{NONE}; line 2: fabrics.f.transport: ")
     store.upsert(config_map(TEXT))
-    assert poster.take() == [("ConfigMap", "c", False, "PolicyInForce")]
+    assert [event[:4] for event in poster.take()] == [("ConfigMap", "c", False, "PolicyInForce")]
     store.upsert(config_map(TEXT))
     assert poster.take() == [], "it was valid before"
     store.upsert(config_map("fabrics: {}"))
-    assert poster.messages[-1].startswith("the last valid policy stays in force; ")
+    assert [event[4].partition("; ")[0] for event in poster.take()] == [LAST]
+
+
+def test_after_a_restart_an_invalid_policy_has_one_event_which_says_that_the_last_valid_one_is_in_force():
+    poster, store = Poster(), policies.PolicyStore()
+    store.last_valid = policies.read(TEXT)
+    object_events.PolicyEvents(poster, store)
+    store.upsert(config_map(INVALID))
+    assert [event[4].partition("; ")[0] for event in poster.take()] == [LAST]
