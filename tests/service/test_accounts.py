@@ -1,4 +1,4 @@
-"""Accounts of kubeconfigs and pods on real sockets: headers, TLS, proxies, and tokens that expire."""
+"""Clients of the API server on real sockets: accounts, headers, TLS, proxies, and tokens that expire."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,10 @@ import ssl
 
 import api_stub
 import pytest
+import reserved_ports
 from aiohttp import web
+from bare_certificates import key_pem, make, pem
+from cryptography import x509
 from kubernetes_asyncio.config import incluster_config
 
 from certs import pki
@@ -52,13 +55,18 @@ def authority():
 @pytest.fixture
 def folder(tmp_path, authority):
     """Return a folder with the files that users name."""
-    leaf = pki.issue_certificate(authority, common_name="me", hosts=[], usages={"client"}, now=NOW, lifetime=DAY)
+    write_client(tmp_path, authority, "me")
     (tmp_path / "ca.crt").write_bytes(b"# \xc3\xa9 comment\n" + authority.certificate_pem)
-    (tmp_path / "client.pem").write_bytes(leaf.certificate_pem + leaf.key_pem)
     (tmp_path / "token").write_text("of-a-file\n")
     (tmp_path / "plugin").write_text(PLUGIN.format(folder=tmp_path))
     (tmp_path / "plugin").chmod(0o755)
     return tmp_path
+
+
+def write_client(folder, authority, name):
+    """Write a client's certificate with its key, as a tool that renews it does."""
+    leaf = pki.issue_certificate(authority, common_name=name, hosts=[], usages={"client"}, now=NOW, lifetime=DAY)
+    (folder / "client.pem").write_bytes(leaf.certificate_pem + leaf.key_pem)
 
 
 def build_exec(folder, status):
@@ -78,10 +86,20 @@ def write(folder, user, server="https://api.example:6443/", **cluster):
     return str(folder / "config")
 
 
-def serve_tls(server, folder, authority, host="127.0.0.1"):
-    """Serve over TLS with a certificate for this host, to clients with a certificate of the authority or without."""
+def write_trusting(folder, user, port, **cluster):
+    """Write a kubeconfig that trusts ca.crt."""
+    return write(folder, user, f"https://127.0.0.1:{port}", **{"certificate-authority": "ca.crt", **cluster})
+
+
+def serve_tls(server, folder, authority, host="127.0.0.1", port=0):
+    """Serve over TLS with a certificate of this authority for this host."""
     leaf = pki.issue_certificate(authority, common_name="api", hosts=[host], usages={"server"}, now=NOW, lifetime=DAY)
-    (folder / "api.pem").write_bytes(leaf.certificate_pem + leaf.key_pem)
+    return serve_pem(server, folder, leaf.certificate_pem + leaf.key_pem, port)
+
+
+def serve_pem(server, folder, certificates, port=0):
+    """Serve over TLS with these certificates and this key, to clients with a certificate of ca.crt or without."""
+    (folder / "api.pem").write_bytes(certificates)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=folder / "ca.crt")
     context.verify_mode = ssl.CERT_OPTIONAL
     context.load_cert_chain(folder / "api.pem")
@@ -90,7 +108,7 @@ def serve_tls(server, folder, authority, host="127.0.0.1"):
         server.certificate = request.transport.get_extra_info("peercert")
         return await server.answer(request)
 
-    return api_stub.serve_routes(web.get("/{path:.*}", answer), tls=context)
+    return api_stub.serve_routes(web.get("/{path:.*}", answer), port=port, tls=context)
 
 
 @contextlib.asynccontextmanager
@@ -126,16 +144,66 @@ CERTIFIED = {"client-certificate": "client.pem", "client-key": "client.pem"}
 
 async def test_ca_and_server_name_are_those_of_the_kubeconfigs_cluster(server, folder, authority):
     async with serve_tls(server, folder, authority, "kubernetes") as port:
-        address, ca = f"https://127.0.0.1:{port}", {"certificate-authority": "ca.crt"}
-        async with connected(write(folder, {"token": "t"}, address, **ca)) as client:
+        async with connected(write_trusting(folder, {"token": "t"}, port)) as client:
             with pytest.raises(errors.UnreachableError, match=r"(IP address|Hostname) mismatch"):
                 await client.get("/version")
         async with connected(
-            write(folder, {"token": "t"}, address, **ca, **{"tls-server-name": "kubernetes"})
+            write_trusting(folder, {"token": "t"}, port, **{"tls-server-name": "kubernetes"})
         ) as client:
             assert await client.get("/version")
+        address = f"https://127.0.0.1:{port}"
         async with connected(write(folder, {"token": "t"}, address, **{"insecure-skip-tls-verify": True})) as client:
             assert await client.get("/version")
+
+
+async def test_a_new_ca_of_the_api_server_is_trusted_once_it_is_in_the_file(server, folder, authority):
+    """Kubelet renews ca.crt of every pod; a server that never read it again would need a restart."""
+    ca, new = folder / "ca.crt", pki.issue_ca("new", now=NOW, lifetime=DAY)
+    with reserved_ports.reserve() as port:
+        async with connected(write_trusting(folder, {"token": "t"}, port)) as client:
+            async with serve_tls(server, folder, authority, port=port):
+                assert await client.get("/version")
+            async with serve_tls(server, folder, new, port=port):
+                for _ in range(2):
+                    with pytest.raises(errors.UnreachableError, match="certificate"):
+                        await client.get("/version")
+                ca.write_bytes(ca.read_bytes() + new.certificate_pem)
+                with contextlib.suppress(errors.UnreachableError):
+                    await client.get("/version")
+                assert await client.get("/version")
+
+
+AUTHORITY = make("kubernetes", authority=True)
+BETWEEN = make("between", AUTHORITY, authority=True)
+NO_AUTHORITY = make("a workload", AUTHORITY)  # a certificate of the authority, which may issue none
+HONEST = {
+    "of the root": (make("api", AUTHORITY), ()),
+    "of an authority between": (make("api", BETWEEN), (BETWEEN[0],)),
+}
+DISHONEST = {
+    "of another authority with its name": (make("api", make("kubernetes", authority=True)), ()),
+    "of itself": (make("kubernetes"), ()),
+    "for another host": (make("api", AUTHORITY, host="127.0.0.2"), ()),
+    "expired": (make("api", AUTHORITY, until=NOW - DAY), ()),
+    "for clients only": (make("api", AUTHORITY, usage=x509.OID_CLIENT_AUTH), ()),
+    "issued by a certificate that is no authority": (make("api", NO_AUTHORITY), (NO_AUTHORITY[0],)),
+}
+
+
+@pytest.mark.parametrize("case", [*HONEST, *DISHONEST])
+async def test_a_ca_without_key_identifiers_is_trusted_as_by_kubectl_and_no_other_flaw_is(server, folder, case):
+    """EKS has such certificates. Python 3.13 refuses them by default: 'Missing Authority Key Identifier'."""
+    (leaf, key), chain = (HONEST | DISHONEST)[case]
+    (folder / "ca.crt").write_bytes(pem(AUTHORITY[0]))
+    async with (
+        serve_pem(server, folder, pem(leaf, *chain) + key_pem(key)) as port,
+        connected(write_trusting(folder, {"token": "t"}, port)) as client,
+    ):
+        if case in HONEST:
+            assert await client.get("/version") == b'{"gitVersion": "v1"}'
+        else:
+            with pytest.raises(errors.UnreachableError, match="its certificate is not trusted"):
+                await client.get("/version")
 
 
 async def test_the_proxy_is_that_of_the_cluster_and_never_that_of_the_environment(server, folder, monkeypatch):
@@ -183,18 +251,16 @@ async def test_after_a_401_the_credentials_are_read_again(server, folder):
 
 async def test_after_a_401_a_new_client_certificate_is_shown(server, folder, authority):
     """Open connections would still have the old one."""
-    async with serve_tls(server, folder, authority) as port:
-        config = write(folder, CERTIFIED, f"https://127.0.0.1:{port}", **{"certificate-authority": "ca.crt"})
-        async with connected(config) as client:
-            server.refused.add(None)
-            with pytest.raises(errors.ApiError, match="401"):
-                await client.get("/version")
-            server.refused.clear()
-            new = pki.issue_certificate(
-                authority, common_name="new", hosts=[], usages={"client"}, now=NOW, lifetime=DAY
-            )
-            (folder / "client.pem").write_bytes(new.certificate_pem + new.key_pem)
+    async with (
+        serve_tls(server, folder, authority) as port,
+        connected(write_trusting(folder, CERTIFIED, port)) as client,
+    ):
+        server.refused.add(None)
+        with pytest.raises(errors.ApiError, match="401"):
             await client.get("/version")
+        server.refused.clear()
+        write_client(folder, authority, "new")
+        await client.get("/version")
     assert dict(part[0] for part in server.certificate["subject"])["commonName"] == "new"
 
 
@@ -283,15 +349,13 @@ async def test_a_watch_goes_on_when_the_credentials_are_read_again(server, folde
         return response
 
     server.answer = answer
-    async with serve_tls(server, folder, authority) as port:
-        config = write(folder, user, f"https://127.0.0.1:{port}", **{"certificate-authority": "ca.crt"})
-        async with connected(config) as client:
-            lines = client.stream("/watch", {}, 60.0)
-            assert await anext(lines) == b"one\n"
-            new = pki.issue_certificate(
-                authority, common_name="new", hosts=[], usages={"client"}, now=NOW, lifetime=DAY
-            )
-            (folder / "client.pem").write_bytes(new.certificate_pem + new.key_pem)
-            assert await client.get("/refused") == b"{}"
-            more.set()
-            assert await asyncio.wait_for(anext(lines), 30) == b"two\n"
+    async with (
+        serve_tls(server, folder, authority) as port,
+        connected(write_trusting(folder, user, port)) as client,
+    ):
+        lines = client.stream("/watch", {}, 60.0)
+        assert await anext(lines) == b"one\n"
+        write_client(folder, authority, "new")
+        assert await client.get("/refused") == b"{}"
+        more.set()
+        assert await asyncio.wait_for(anext(lines), 30) == b"two\n"
