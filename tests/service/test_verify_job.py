@@ -239,12 +239,6 @@ async def test_an_ended_pod_is_the_result_unless_another_of_its_job_has_its_inde
     assert (found, out.startswith("did not run: ")) == (code, code == 1), out
 
 
-async def test_a_missing_pod_is_reported_without_a_hint_about_the_installation(verify):
-    code, out, err = await verify("pod/none")
-    assert (code, out) == (2, "")
-    assert err.startswith("railwright: pod/none does not exist in namespace prod. ")
-
-
 async def test_logs_that_cannot_be_read_are_named(cluster, verify):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     cluster.logs = {"llm-0-x": write_log("llm-0-x", 0, 4)}
