@@ -112,6 +112,12 @@ def test_a_template_that_is_absent_is_no_template(leader):
     assert (response["allowed"], paths) == (True, {"workerTemplate"})
 
 
+def test_a_replica_type_that_is_null_has_no_template():
+    row = working.get_kind("PyTorchJob.kubeflow.org")
+    tree = {"metadata": {"name": "w", "labels": {FABRIC: "f"}}, "spec": {"pytorchReplicaSpecs": {"Worker": None}}}
+    assert working.get_response(working.review(row, tree), BY).keys() == {"uid", "allowed"}
+
+
 def test_an_update_is_allowed_if_it_does_not_change_a_template_that_is_now_invalid():
     old = working.build_workload(DEPLOYMENT, working.build_template(label="gone"))
     new = {**old, "status": {"replicas": 1}}
