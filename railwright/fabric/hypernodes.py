@@ -171,7 +171,9 @@ def _build_index(specs: Mapping[str, Spec]) -> _Index:
             elif selector.exact_match:
                 by_name.setdefault(selector.exact_match.name, []).append(name)
             elif not (problem := _check_selector(name, selector)):
-                tests.append((name, functools.partial(_selects, selector)))
+                # compiled once: `re` itself forgets patterns if there are more than 512
+                pattern = re.compile(selector.regex_match.pattern) if selector.regex_match else None
+                tests.append((name, functools.partial(_selects, selector.label_match or LabelMatch(), pattern)))
             if problem:
                 problems.append(problem)
     lines = _list_ancestors(names, children, problems)
@@ -234,11 +236,13 @@ def _check_selector(name: str, selector: Selector) -> str:
     return ""
 
 
-def _selects(selector: Selector, node: str, labels: Labels) -> bool:
-    """True if a valid pattern or label selector matches a node. An empty one selects nothing (Volcano's GetMembers)."""
-    if selector.regex_match:
-        return re.search(selector.regex_match.pattern, node) is not None
-    match = selector.label_match or LabelMatch()
+def _selects(match: LabelMatch, pattern: re.Pattern[str] | None, node: str, labels: Labels) -> bool:
+    """True if a pattern, or without one a label selector, matches a node.
+
+    An empty selector selects nothing (Volcano's GetMembers).
+    """
+    if pattern is not None:
+        return pattern.search(node) is not None
     required, expressions = match.match_labels or {}, match.match_expressions or ()
     return bool(required or expressions) and (
         label_selectors.has_all(required, labels)

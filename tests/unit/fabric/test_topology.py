@@ -2,6 +2,7 @@
 
 import itertools
 
+import call_counts
 import msgspec
 import pytest
 from hypothesis import given
@@ -138,6 +139,20 @@ def test_nodes_change_their_hypernode_when_their_labels_change():
 def test_an_empty_label_selector_selects_nothing_as_in_volcano():
     state = build_state([build_hyper_node("all", 1, {"type": "Node", "selector": {"labelMatch": {}}})])
     assert set(places(state).values()) == {("",)}
+
+
+def test_each_pattern_is_compiled_once_even_if_python_would_forget_it():
+    """Python's own cache has 512 patterns, and compiling one takes some hundred times as long as a comparison."""
+
+    def count_calls(patterns: int) -> int:
+        selectors = ({"regexMatch": {"pattern": f"^rack-{number}-"}} for number in range(patterns))
+        racks = [build_hyper_node(f"r{at}", 1, {"type": "Node", "selector": row}) for at, row in enumerate(selectors)]
+        state = build_state(racks)
+        places(state)
+        state.hyper_nodes.forget("n0")
+        return call_counts.count(lambda: places(state))
+
+    assert count_calls(1000) < 3 * count_calls(500)
 
 
 PARENTS = [
