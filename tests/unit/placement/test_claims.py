@@ -72,6 +72,20 @@ def hold(cluster, name, rails, on="n1", **kinds):
     return devices.read_claim(tree)
 
 
+@pytest.mark.parametrize("removed", [None, "n1"])
+def test_volcano_cannot_empty_a_node_whose_devices_claims_hold(cluster, removed):
+    """Also of nodes that look alike, one of which is gone."""
+    for name in ("n1", "n2"):
+        hold(cluster, name, range(4), on=name)
+    asked = msgspec.structs.replace(request(cluster, build_claiming_pod("p")), is_announced=True)
+    placer = engine.PlacementEngine(cluster)
+    placer.score(asked)
+    cluster.remove_node(removed or "plugin")
+    full = placer.score(asked).view.get_class("n2")
+    assert full is not None
+    assert full.slot_numa_factors == ()
+
+
 def test_a_pod_that_names_a_claim_requests_its_rails_before_the_claim_is_reserved(cluster):
     cluster.upsert_pod(build_claiming_pod("p", templates=(), claims=("own",)))
     assert list_requests(cluster) == [0] * 5

@@ -3,8 +3,8 @@
 The state of a node is what is known of it that is the same for every pod of a fabric. The states follow the change log
 of the cluster. The devices of each NUMA node come from the node's report and its shape (docs/interface.md 7.4).
 
-A `NodeIndex` evaluates each state once for one kind of pods, and states with equal facts form one class. So the cost of
-a decision depends on the number of states, not of nodes. A `RequestView` adds the overrides of one request: nodes that
+A `NodeIndex` evaluates each state once for one kind of pods, and states with equal facts form one class. So a decision
+only counts the nodes, and evaluates few states. A `RequestView` adds the overrides of one request: nodes that
 the pod does not select, the pod's own old node, and nodes that Volcano may empty.
 """
 
@@ -29,7 +29,7 @@ _GPU_PRODUCT = "nvidia.com/gpu.product"  # NVIDIA's GPU feature discovery: tells
 class NodeState(msgspec.Struct, frozen=True, eq=False):
     """The facts about nodes that are the same for every pod, without their labels."""
 
-    node: object_info.NodeInfo  # one of them
+    node: object_info.NodeInfo  # one of them, which may be gone
     shape: str  # name of the shape or of the GPU product; "" if neither is known
     free: resources.FrozenAmounts
     zones: numa.Zones  # free devices of each NUMA node; () if the layout is unknown
@@ -321,11 +321,13 @@ def _find_emptied(view: RequestView, cluster: cluster_state.ClusterState) -> Ove
     index, nodes = view.index, view.request.nodes
 
     @functools.cache  # many nodes are in one state
-    def evaluate(state: NodeState, assumed: tuple[resources.FrozenAmounts, ...]) -> node_evaluation.NodeClass:
+    def evaluate(
+        state: NodeState, assumed: tuple[resources.FrozenAmounts, ...], claimable: frozenset[str]
+    ) -> node_evaluation.NodeClass:
         free = Counter(state.node.allocatable)
         for requests in assumed:
             free.subtract(requests)
-        for device in cluster.list_claimable(state.node.name):
+        for device in claimable:
             free[device] = state.free.get(device, 0)
         emptied = msgspec.structs.replace(state, free=resources.freeze(free), zones=state.allocatable_zones)
         return index.evaluate(emptied, eligible=True)
@@ -335,5 +337,5 @@ def _find_emptied(view: RequestView, cluster: cluster_state.ClusterState) -> Ove
         if node_class is not None and node_class.is_full:
             pods = cluster.assumed.list_on_node(name)
             assumed = tuple([pod.requests for pod in pods if pod.uid != view.request.uid])
-            emptied[name] = evaluate(index.states.by_node[name], assumed)
+            emptied[name] = evaluate(index.states.by_node[name], assumed, cluster.list_claimable(name))
     return emptied
