@@ -199,9 +199,10 @@ def _choose_nodes(view: node_index.RequestView) -> dict[topology.Domain, node_ev
         for _, node_class in counts
         if node_class and node_class.slot_numa_factors
     }
+    first = min(orders.values(), default=None)
     chosen: dict[topology.Domain, node_evaluation.Counts] = {}
     for (leaf, node_class), count in counts.items():
-        if leaf is not None and node_class in orders and orders[node_class] == min(orders.values()):
+        if leaf is not None and node_class in orders and orders[node_class] == first:
             chosen.setdefault(leaf, {})[node_class] = count
     return chosen
 
