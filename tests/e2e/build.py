@@ -12,10 +12,10 @@ sys.path[:0] = [str(TESTS / "integration"), str(TESTS / "support")]
 
 import debian  # noqa: E402 - the path comes first
 from plane import binaries, helm, operators  # noqa: E402
-from realnode import builds, dranet_build, machine, mpi_image, project_image, rdma_image, torch_image  # noqa: E402
+from realnode import builds, dranet_build, machine, mpi_image, project_image, rdma_image  # noqa: E402
 
 MAIN_IMAGES = {"virtual machine and image of perftest": rdma_image.build}
-IMAGES = {**MAIN_IMAGES, "image of Open MPI": mpi_image.build, "image of PyTorch": torch_image.build}  # of single tests
+IMAGES = {**MAIN_IMAGES, "image of Open MPI": mpi_image.build}  # of single tests
 
 
 def build() -> int:

@@ -17,10 +17,9 @@ class UnavailableError(Exception):
     """Raised if the packages cannot be fetched. The message has the reason."""
 
 
-def unpack(root: pathlib.Path, packages: Sequence[str], *, standalone: bool = False, seconds: float = _SECONDS) -> None:
+def unpack(root: pathlib.Path, packages: Sequence[str], *, seconds: float = _SECONDS) -> None:
     """Unpack `packages` into `root`, with the dependencies that are not installed, unless that was done before.
 
-    With `standalone`, all dependencies are unpacked but Debian's essential packages, as if nothing were installed.
     `seconds` bounds each command of apt. Only one process at a time may call this for a `root`. Raises
     UnavailableError.
     """
@@ -29,7 +28,7 @@ def unpack(root: pathlib.Path, packages: Sequence[str], *, standalone: bool = Fa
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         raise UnavailableError(f"no apt-get and dpkg to fetch {', '.join(packages)}")
     try:
-        _fetch(root, packages, standalone=standalone, seconds=seconds)
+        _fetch(root, packages, seconds)
     except (subprocess.SubprocessError, OSError) as error:
         output = (getattr(error, "stderr", b"") or b"").decode(errors="replace")[-500:]
         raise UnavailableError(f"apt could not fetch {', '.join(packages)}: {error}: {output}") from None
@@ -42,14 +41,11 @@ def library_paths(root: pathlib.Path) -> list[str]:
     return list(dict.fromkeys([*libraries, *nested]))
 
 
-def _fetch(root: pathlib.Path, packages: Sequence[str], *, standalone: bool, seconds: float) -> None:
+def _fetch(root: pathlib.Path, packages: Sequence[str], seconds: float) -> None:
     shutil.rmtree(root, ignore_errors=True)
     debs = root / "debs"
     debs.mkdir(parents=True)
     options = _options(root, packages, seconds)
-    if standalone:
-        (root / "status").touch()
-        options += ["-o", f"Dir::State::status={root / 'status'}"]
     required = list(dict.fromkeys([*packages, *_missing(options, packages)]))
     print(f"fetching {len(required)} Debian packages into {root}", file=sys.stderr)
     _run(["apt-get", *options, "-o", "APT::Sandbox::User=root", "download", *required], seconds, cwd=debs)

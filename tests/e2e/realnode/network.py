@@ -124,11 +124,3 @@ class Network:
 def name_bridge(rail: int) -> str:
     """Return the name of a rail's bridge, the switch of the rail."""
     return f"rail{rail}"
-
-
-def count_bytes(cables: Network) -> dict[str, int]:
-    """Return the bytes that the first node has sent and received on each bridge."""
-    links = json.loads(cables.run_ip("-json", "-statistics", "link"))
-    counters = {link["ifname"]: link["stats64"]["rx"]["bytes"] + link["stats64"]["tx"]["bytes"] for link in links}
-    bridges = [layout.BRIDGE, *(name_bridge(rail) for rail in range(layout.RAILS))]
-    return {bridge: counters[f"{bridge}-1"] for bridge in bridges}
