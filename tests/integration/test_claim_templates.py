@@ -97,16 +97,6 @@ async def test_pods_that_came_first_start_when_the_template_appears(plane, names
     assert list(await list_templates(plane, namespace)) == [name]
 
 
-async def test_a_single_pod_gets_free_rails_in_pairs(plane, installed, namespace, p4d):
-    for number in range(4):
-        await plane.api.create(build_pod(f"p{number}", 2), namespace=namespace)
-    for number in range(4):
-        assert await gangs.wait_for_node(plane.api, namespace, f"p{number}") == "p4d-0"
-        pod = await plane.api.get("Pod", f"p{number}", namespace)
-        roots, gpus = find_pairs(await list_devices(plane, namespace, pod), 2)
-        assert gpus == [root for root in roots for _ in range(2)]
-
-
 async def test_the_template_of_a_job_exists_before_the_job(plane, installed, namespace, p4d):
     job = build_job("j", 1, gpus=4)
     job["spec"]["suspend"] = True

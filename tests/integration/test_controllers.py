@@ -1,21 +1,17 @@
-"""Jobs through their real controllers: the pods that they create without railwright, and with one label.
+"""Jobs through their real controllers: the pods that they create without railwright.
 
-The former are recorded in `tests/data/pods.yaml`, which the unit tests of roles and gangs read; RAILWRIGHT_RECORD=1
-writes them again.
+They are recorded in `tests/data/pods.yaml`, which the unit tests of roles and gangs read; RAILWRIGHT_RECORD=1 writes
+them again. Pods with one label are in test_seeds.py.
 """
 
-import json
 import os
 import pathlib
 
 import pytest
 import pytest_asyncio
 import yaml
-from plane import comparable_pods, conditions, jobs, manifests
-from plane.manifests import RAILS
+from plane import comparable_pods, conditions, jobs
 
-FABRIC, INJECTION = (f"railwright.io/{key}" for key in ("fabric", "injection"))
-POLICY = manifests.policy({"ib": manifests.fabric(2, security={"capabilities": ["IPC_LOCK"]})})
 RECORDED = pathlib.Path(__file__).parents[1] / "data" / "pods.yaml"
 NAMESPACE = "recorded"  # always this one: names and hashes on the pods hold it
 
@@ -86,45 +82,3 @@ async def test_the_controller_makes_the_recorded_pods(plane, home, case):
         RECORDED.write_text(yaml.safe_dump(yaml.safe_load(RECORDED.read_text()) | today, width=120))
     before = yaml.safe_load(RECORDED.read_text())
     assert today == {entry: before[entry] for entry in recorded}
-
-
-# --- with one label ---------------------------------------------------------------------------------------
-
-
-def templates(value: object) -> list[dict]:
-    """Return every pod template in a workload's spec."""
-    if isinstance(value, list):
-        return [template for child in value for template in templates(child)]
-    if not isinstance(value, dict):
-        return []
-    if "containers" in value.get("spec", {}):
-        return [value]
-    return [template for child in value.values() for template in templates(child)]
-
-
-def count_rails(holder: dict) -> set[str]:
-    """Return the amounts of the rails in the only container of a pod or template."""
-    (container,) = holder["spec"]["containers"]
-    return {container.get("resources", {}).get("limits", {}).get(rail, "0") for rail in RAILS}
-
-
-@pytest.mark.parametrize("kind", ["MPIJob", "PyTorchJob", "JobSet", "LeaderWorkerSet"])
-async def test_one_label_on_a_workload_equips_its_templates_and_pods(
-    plane, controllers, home, namespace, installed, kind
-):
-    this = jobs.KINDS[kind]
-    await controllers.start(this.controller)
-    manifest = this.build("one")
-    manifest["metadata"]["labels"] = {FABRIC: "ib"}
-    created = await plane.api.create(manifest, namespace=namespace)
-    before = templates(created["spec"])
-    assert before, "the workload has templates"
-    for template in before:
-        assert template["metadata"]["labels"][FABRIC] == "ib"
-        assert count_rails(template) == {"0" if gpus(template) == "0" else "1"}
-        assert "NCCL_IB_HCA" not in json.dumps(template), "the environment is the pods' own"
-    for pod in await conditions.wait_running(plane.api, namespace, this.selector("one"), this.pods):
-        assert count_rails(pod) == {"0" if gpus(pod) == "0" else "1"}
-        assert INJECTION in pod["metadata"]["annotations"]
-    after = await plane.api.get(f"{manifest['apiVersion']}/{kind}", "one", namespace)
-    assert templates(after["spec"]) == before, "its controller's own updates change no template"

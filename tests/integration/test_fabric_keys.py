@@ -1,8 +1,10 @@
-"""The API server accepts the additions of each key of a fabric to a pod."""
+"""The API server accepts the additions of the keys of a fabric that other files do not use."""
 
 import json
 
 from plane import manifests
+
+from railwright.fabric import names
 
 POLICY = manifests.policy(
     {
@@ -39,34 +41,11 @@ POLICY = manifests.policy(
 )
 
 
-async def create(plane, namespace, fabric, gpus=8, **container):
-    amounts = {"nvidia.com/gpu": str(gpus), "memory": "1Gi"}
-    container = {"command": ["python", "train.py"], "resources": {"limits": amounts}, **container}
-    pod = manifests.pod(f"{fabric}-{gpus}", fabric, container=container, schedulerName="nobody")
-    return await plane.api.create(pod, namespace=namespace)
-
-
-async def test_a_pod_on_the_host_network_keeps_the_interface_of_the_policy(plane, namespace, installed):
-    spec = (await create(plane, namespace, "host"))["spec"]
-    assert (spec["hostNetwork"], spec["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
-    assert {"name": "NCCL_SOCKET_IFNAME", "value": "=eth0"} in spec["containers"][0]["env"]
-
-
-async def test_eight_rails_of_one_device_are_requested_once_beside_huge_pages(plane, namespace, installed):
-    env = [{"name": "LD_LIBRARY_PATH", "value": "/opt/lib"}]
-    container = (await create(plane, namespace, "flag", env=env))["spec"]["containers"][0]
-    assert container["resources"]["limits"]["rdma/ib"] == "1"
-    assert container["resources"]["requests"]["hugepages-2Mi"] == "16Mi"
-    assert {"name": "LD_LIBRARY_PATH", "value": "/opt/lib:/usr/local/nvidia/lib64"} in container["env"]
-
-
-async def test_a_fabric_of_a_vendors_plugin_is_accepted_as_a_whole(plane, namespace, installed):
-    pod = await create(plane, namespace, "vendor")
-    container = pod["spec"]["containers"][0]
-    script = '. /usr/local/nvidia/lib64/nccl-env-profile.sh && exec "$0" "$@"'
-    assert container["command"] == ["/bin/bash", "-c", script, "python", "train.py"]
-    interfaces = json.loads(pod["metadata"]["annotations"]["networking.gke.io/interfaces"])
-    assert [item["network"] for item in interfaces] == ["vpc1", "vpc2"]
-    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
-    assert mounts["/usr/local/nvidia"]["readOnly"] is True
-    assert mounts["/opt/topo"]["readOnly"] is True
+async def test_the_api_server_accepts_what_the_keys_add(plane, namespace, installed):
+    """What they add: tests/unit/injection."""
+    limits = {"nvidia.com/gpu": "8", "memory": "1Gi"}
+    container = {"command": ["python", "train.py"], "resources": {"limits": limits}}
+    for name in ("host", "flag", "vendor"):
+        pod = manifests.pod(name, name, container=container, schedulerName="nobody")
+        created = await plane.api.create(pod, namespace=namespace)
+        assert names.INJECTION in created["metadata"]["annotations"]

@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import pytest
 import pytest_asyncio
-from plane import commands, gangs, hypernodes, manifests, waiting
+from plane import commands, gangs, hypernodes, waiting
 from plane import site as sites
 
 HARD = {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}
@@ -128,23 +128,3 @@ async def test_each_partition_stays_in_its_own_leaf(plane, namespace, tree, volc
     assert len(find_spines(pods)) == 1
     said = await explain(plane, tree, namespace, pods)
     assert said["gang"]["state"] in {"starting", "placed", "spread"}, "it has room"
-
-
-async def test_each_sub_group_of_a_pod_group_stays_in_its_own_leaf(plane, namespace, tree):
-    """The test creates the PodGroup and the pods itself."""
-    group = manifests.build("PodGroup", "gang", spec={
-        "minMember": 8,
-        "subGroupPolicy": [{
-            "name": "stage", "subGroupSize": 4, "minSubGroups": 2, "matchLabelKeys": ["stage"],
-            "networkTopology": topology("hard", 1),
-        }],
-    })  # fmt: skip
-    await plane.api.create(group | {"apiVersion": "scheduling.volcano.sh/v1beta1"}, namespace=namespace)
-    annotations = {"scheduling.k8s.io/group-name": "gang"}
-    for rank in range(8):
-        labels = {"of": "gang", "stage": str(rank // 4)}
-        pod = gangs.pod(f"gang-{rank}", labels=labels, annotations=annotations, schedulerName="volcano")
-        await plane.api.create(pod, namespace=namespace)
-    pods = await gangs.wait_bound(plane.api, namespace, 8, "of=gang", seconds=120)
-    for stage in (pods[:4], pods[4:]):
-        assert len(set(gangs.list_leaves(stage))) == 1, gangs.list_leaves(pods)

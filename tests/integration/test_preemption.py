@@ -59,13 +59,3 @@ async def test_preemption_waits_until_victims_are_gone(plane, nodes, namespace, 
     pods = await volcano_gangs.running("urgent", 4)
     assert {*map(gangs.get_node, pods)} == {*map(gangs.get_node, victims)} == set(a)
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
-
-
-async def test_preemption_empties_one_leaf(nodes, volcano_gangs, urgent):
-    for number in range(4):  # Volcano goes through nodes as they came: never two of a leaf after each other
-        await gangs.make_leaves(nodes, first=number, a=1, b=1, c=1)
-    await volcano_gangs.install(**PREEMPT)
-    for name in ("low-0", "low-1", "low-2"):
-        await volcano_gangs.run(name, 4)
-    pods = await volcano_gangs.run("urgent", 4, priority=urgent)
-    assert len(gangs.list_runs(pods)) == 1, gangs.list_leaves(pods)

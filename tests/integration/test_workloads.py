@@ -4,7 +4,7 @@ import json
 
 import pytest
 import yaml
-from plane import api, conditions, jobs, manifests, waiting
+from plane import conditions, jobs, manifests, waiting
 from plane import site as sites
 from plane.manifests import RAILS
 
@@ -86,27 +86,12 @@ async def test_templates_hold_devices_and_pods_get_the_rest(plane, nodes, namesp
     assert await calls(installed) == before, "without the label there is no call"
     created = await plane.api.create(app(kind), namespace=namespace)
     made = created["spec"]["template"]
+    assert made["metadata"]["labels"][FABRIC] == "ib"
     assert {name: limits(made)[name] for name in RAILS} == dict.fromkeys(RAILS, "1")
     assert [volume["name"] for volume in made["spec"]["volumes"]] == ["railwright-shm"]
     assert "env" not in made["spec"]["containers"][0]
     (pod,) = await pods_of(plane, namespace, 1)
     assert_equipped_once(pod)
-
-
-async def test_the_label_of_a_workload_reaches_its_pods(plane, nodes, namespace, installed):
-    await nodes.make("gpu-0")
-    created = await plane.api.create(app("Deployment"), namespace=namespace)
-    assert created["spec"]["template"]["metadata"]["labels"][FABRIC] == "ib"
-    (pod,) = await pods_of(plane, namespace, 1)
-    assert_equipped_once(pod)
-    await installed.webhook.stop()
-    again = app("Deployment")
-    again["metadata"]["name"] = "while-away"
-    with pytest.raises(api.ApiError, match=r"workloads\.railwright\.io"):
-        await plane.api.create(again, namespace=namespace)
-    await plane.api.patch("Deployment", "t", {"metadata": {"annotations": {"a": "b"}}}, namespace)  # needs no call
-    in_template = labelled_template(name="in-template")
-    await plane.api.create(in_template, namespace=namespace, dry_run=True)
 
 
 async def test_a_label_in_the_template_alone_needs_no_call_and_its_pods_are_injected(

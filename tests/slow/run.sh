@@ -17,8 +17,7 @@ examples() {
 # CPU time of what a tenant, a scheduler or a policy may send.
 budgets() { $BIN/pytest --numprocesses 2 --dist worksteal --override-ini timeout=1800 tests/slow/budgets; }
 
-# Integration tests that take over 15 seconds, or repeat a case in which kube-scheduler draws. All of tests/e2e runs in
-# `make test-e2e` only.
+# Integration tests that take over 15 seconds. All of tests/e2e runs in `make test-e2e` only.
 integration() {
 	$BIN/python tests/integration/build.py &&
 		$BIN/pytest -m slow --numprocesses 2 --dist loadfile tests/integration

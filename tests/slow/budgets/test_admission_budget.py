@@ -359,15 +359,3 @@ async def watch(kind, body):
     await asyncio.gather(running, return_exceptions=True)
     await asyncio.sleep(0)
     watched_objects.remove(source)
-
-
-def test_a_pod_that_names_thousands_of_templates_takes_no_longer_than_any_other():
-    claims = [
-        {"name": f"railwright{n}", "resourceClaimTemplateName": f"railwright-x-1x1-{n:010x}"} for n in range(4000)
-    ]
-    claims += [
-        {"name": f"railwright-{n}", "resourceClaimTemplateName": f"railwright-x-1x1-{n:010x}"} for n in range(99)
-    ]
-    body = msgspec.json.encode(cost_budget.put(BASE, ("spec", "resourceClaims"), claims))
-    cost = cost_budget.measure(functools.partial(watch, "pods", body))
-    cost_budget.check(cost, "4,000 names", len(body))

@@ -14,7 +14,7 @@ from scheduling_loop import Loop, gang
 
 from railwright.fabric import views
 from railwright.fabric.placement.gangs import planner, rank_order, segments
-from railwright.fabric.workloads import volcano
+from railwright.fabric.workloads import membership, volcano
 
 LEAVES = tuple((name, "s") for name in "abcd")
 
@@ -215,6 +215,14 @@ GANG = views.PodGroup(
     metadata=views.ObjectMeta(namespace="train", name="gang"),
     spec=views.PodGroupSpec(min_member=1, network_topology={"mode": "hard"}),
 )
+
+
+@pytest.mark.parametrize("constraint", [{"networkTopology": {"mode": "soft"}}, {"subGroupPolicy": [{"name": "s"}]}])
+def test_a_pod_group_with_a_constraint_for_all_or_some_of_its_pods_is_tried_in_hyper_nodes(constraint):
+    table = placing.build_cluster([]).sizes
+    group = {"metadata": {"namespace": "train", "name": "gang"}, "spec": constraint}
+    table.upsert(volcano.POD_GROUPS, msgspec.convert(group, views.PodGroup))
+    assert table.is_confined(membership.GangKey("train/gang"))
 
 
 class Trial:
