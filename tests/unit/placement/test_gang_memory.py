@@ -80,6 +80,19 @@ def test_the_memory_of_gangs_is_bounded():
     assert "train/g0" not in memory
 
 
+def test_gangs_that_wait_for_room_displace_no_gang_that_has_begun():
+    state, placement, first, _ = build_interleaved()
+    memory = placement.score(first).memory
+    for number in range(70):
+        waiting = [build_pod(f"w-{number}-{rank}", group=f"w{number}") for rank in range(10)]
+        for pod in waiting:
+            state.upsert_pod(pod)
+        decision = placement.score(build_request(waiting[0], list(state.nodes), POLICY), memory)
+        assert not decision.plan.is_complete
+        memory = decision.memory
+    assert set(memory) == {"train/one"}
+
+
 # --- plans and node indexes -----------------------------------------------------------------------------------
 
 

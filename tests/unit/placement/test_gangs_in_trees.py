@@ -196,3 +196,11 @@ def test_a_gang_without_a_placed_pod_has_no_prior_right():
 def test_the_explanation_names_the_gang_to_which_nodes_are_left():
     loop, gangs = begin()
     assert texts(loop.diagnose(gangs["t"][0]).why)[-1] == "nodes are left free for partly placed gangs: train/o"
+
+
+def test_the_explanation_names_no_gang_without_a_plan():
+    """No nodes are left free for it."""
+    loop, gangs = build_loop(SIZES, {"x": 12, "o": 3, "t": 4})
+    loop.place(gangs["x"][:1])
+    loop.place(gangs["o"][:1])
+    assert texts(loop.diagnose(gangs["t"][0]).why)[-1] == "nodes are left free for partly placed gangs: train/o"

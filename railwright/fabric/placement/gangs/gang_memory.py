@@ -4,10 +4,9 @@ Everything else in a decision follows from the request, the cluster state and th
 not persisted. Without it, after a restart, a gang that is being placed may get a plan with more bandwidth than its
 placed peers can use. Two gangs that are placed at the same time may share a leaf that one could have had alone.
 
-Schedulers that place pod by pod interleave the
-pods of two jobs, and each job would take half of the leaf that is tightest for both. So a gang with a placed pod has a
-prior right: others plan without the nodes that are planned for its other pods, as if these were placed already. No node
-is refused. The right ends with the unplaced pods of the gang.
+Schedulers that place pod by pod interleave the pods of two jobs, and each job would take half of the leaf that is
+tightest for both. So a gang with a placed pod has a prior right: others plan without the nodes that are planned for its
+other pods, as if these were placed already. No node is refused. The right ends with the unplaced pods of the gang.
 
 For example, leaves of 4, 3 and 2 nodes, and gangs a and b of 4 pods, which come in turns:
 
@@ -61,10 +60,10 @@ UNKNOWN = GangMemory()
 
 
 def record(memory: Memory, gang: membership.GangKey, planned: GangMemory) -> Memory:
-    """Return the memory after a decision on a gang."""
+    """Return the memory after a decision on a gang. Gangs that wait for room displace no others."""
+    if not gang or (gang not in memory and not planned.reserved):
+        return memory
     others = {key: remembered for key, remembered in memory.items() if key != gang}
-    if not gang:
-        return others
     if len(others) >= _MAX_GANGS:
         del others[next(iter(others))]
     return {**others, gang: planned}
@@ -79,11 +78,10 @@ def list_begun(
     """
     begun: dict[membership.GangKey, ReservedNodes] = {}
     for key, remembered in memory.items():
-        pods, left = cluster.get_gang(key), gang_status.count_unplaced(key, cluster)
+        left = gang_status.count_unplaced(key, cluster) if key != gang and remembered.reserved else 0
+        pods = cluster.get_gang(key)
         has_placed = left < len(pods) or bool(cluster.assumed.list_of_gang(key))
-        if key == gang or not left or not has_placed:
-            continue
-        if all(devices.isdisjoint(pod.requests) for pod in pods.values()):
+        if not left or not has_placed or all(devices.isdisjoint(pod.requests) for pod in pods.values()):
             continue
         begun[key] = nodes = dict[topology.Domain, int]()
         for leaf, count in remembered.reserved.items():

@@ -48,8 +48,8 @@ def list_placed(
 
 def count_unplaced(gang: membership.GangKey, cluster: cluster_state.ClusterState) -> int:
     """Return the number of existing pods of a gang that are not placed."""
-    placed = [peer.uid for peer in list_placed(gang, cluster, except_uid="")]
-    return len(cluster.get_gang(gang).keys() - set(placed))
+    waiting = [pod for pod in cluster.get_gang(gang).values() if not pod.node]  # few, or none
+    return sum(not (cluster.assumed.get(pod.uid) or find_node(pod, cluster)) for pod in waiting)
 
 
 def find_node(pod: object_info.PodInfo, cluster: cluster_state.ClusterState) -> str:
