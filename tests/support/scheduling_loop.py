@@ -123,7 +123,7 @@ def build_loop(
     nodes = []
     for host in cluster.hosts:
         labels = {PRODUCT: host.product, **dict(zip(LEVELS, host.chain, strict=False))}
-        devices = dict.fromkeys(placing.RESOURCES, host.devices)
+        devices = {placing.RESOURCES[rail]: host.devices for rail in host.rails}
         nodes.append(placing.build_node(host.name, rails_each=devices, spine="", labels=labels))
     policy = placing.build_policy(
         domains=list(LEVELS[: len(cluster.ratios)]),
@@ -134,8 +134,8 @@ def build_loop(
 
 
 def build_pod(job: small_clusters.Job, name: str, *, group: str = "", on: str = ""):
-    """Return a pod of a job."""
-    rails = placing.RESOURCES[: job.rails]
+    """Return a pod of a job; without requests for rails, its annotation has their number."""
+    rails = placing.RESOURCES[: job.rails] if job.requests_devices else ()
     pod = placing.build_pod_with(name, {placing.GPU: str(job.gpus), **dict.fromkeys(rails, "1")}, group=group, on=on)
     annotations = {**pod.metadata.annotations, "railwright.io/rails": str(job.rails)}
     return placing.change_pod(pod, metadata={"annotations_or_none": annotations})

@@ -1,6 +1,6 @@
 """Models small clusters and the bandwidth of gangs on them, independently of the code under `railwright/fabric`.
 
-A NIC that k pods share, of one gang or not, gives each 1/k. Each ring
+A gang has the rails that all its nodes have. A NIC that k pods share, of one gang or not, gives each 1/k. Each ring
 edge out of a domain has nodes x links / (ratio x edges) of a pod's bandwidth on an empty node, at most all of it; links
 are the fabric's rails over the gang's. The bandwidth of a gang is that of its
 slowest pod or edge, relative to its rails on an empty node.
@@ -9,7 +9,7 @@ slowest pod or edge, relative to its rails on an empty node.
 import itertools
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 GPUS, RAILS = 8, 4  # of a node, and of the fabric
@@ -21,6 +21,7 @@ class Host(NamedTuple):
     name: str
     chain: tuple[str, ...]  # its domains by their names, closest first; a domain's name is used once
     product: str = ""
+    rails: tuple[int, ...] = tuple(range(RAILS))  # those it has
     devices: int = 1  # of each rail: pods that may share its NIC
 
 
@@ -30,6 +31,7 @@ class Job(NamedTuple):
     pods: int
     gpus: int = GPUS
     rails: int = RAILS  # the first so many
+    requests_devices: bool = True  # False: its pods use their rails without asking for devices of them
 
 
 class Cluster(NamedTuple):
@@ -44,8 +46,8 @@ def count_room(cluster: Cluster, host: int, job: Job) -> int:
     """Return the number of a job's pods that a host holds."""
     at = cluster.hosts[host]
     gpus, pods = cluster.taken[host]
-    by_rail = [at.devices - pods.get(rail, 0) for rail in range(job.rails)]
-    return max(0, min([(GPUS - gpus) // job.gpus, *by_rail]))
+    by_rail = [at.devices - pods.get(rail, 0) if rail in at.rails else 0 for rail in range(job.rails)]
+    return max(0, min([(GPUS - gpus) // job.gpus, *(by_rail if job.requests_devices else ())]))
 
 
 def take_hosts(cluster: Cluster, job: Job, hosts: Sequence[int]) -> Cluster:
@@ -53,7 +55,7 @@ def take_hosts(cluster: Cluster, job: Job, hosts: Sequence[int]) -> Cluster:
     taken = [(gpus, dict(pods)) for gpus, pods in cluster.taken]
     for host in hosts:
         gpus, pods = taken[host]
-        for rail in range(job.rails):
+        for rail in range(job.rails) if job.requests_devices else ():
             pods[rail] = pods.get(rail, 0) + 1
         taken[host] = gpus + job.gpus, pods
     return cluster._replace(taken=tuple(taken))
@@ -62,16 +64,17 @@ def take_hosts(cluster: Cluster, job: Job, hosts: Sequence[int]) -> Cluster:
 def compute_bandwidth(cluster: Cluster, job: Job, hosts: Sequence[int]) -> float:
     """Return the bandwidth of a gang with the pod of rank i on `hosts[i]`; `cluster` is the state before."""
     together = Counter(hosts)
+    common = set(range(job.rails)).intersection(*(cluster.hosts[host].rails for host in hosts))
     return min(
-        *(compute_member_bandwidth(cluster, job, host, pods) for host, pods in together.items()),
+        *(compute_member_bandwidth(cluster, job, host, pods, common) for host, pods in together.items()),
         compute_crossing(cluster, job, hosts),
     )
 
 
-def compute_member_bandwidth(cluster: Cluster, job: Job, host: int, pods: int) -> float:
-    """Return the bandwidth of each of `pods` pods on a host."""
+def compute_member_bandwidth(cluster: Cluster, job: Job, host: int, pods: int, rails: set[int]) -> float:
+    """Return the bandwidth of each of `pods` pods on a host over some rails."""
     others = cluster.taken[host][1]
-    return sum(1 / (pods + others.get(rail, 0)) for rail in range(job.rails)) / job.rails
+    return sum(1 / (pods + others.get(rail, 0)) for rail in rails) / job.rails
 
 
 def compute_crossing(cluster: Cluster, job: Job, hosts: Sequence[int]) -> float:
@@ -105,22 +108,34 @@ def find_best_bandwidth(cluster: Cluster, job: Job) -> float | None:
     """Return the highest bandwidth of a gang over all hosts and orders of ranks; None if it does not fit.
 
     In a tree the gang stays below one domain, or the whole cluster, and every domain strictly inside that it uses has
-    one edge out, which no order undercuts. So for each value that a member or an edge can have, the pods that can go
-    below a domain at no less are counted.
+    one edge out, which no order undercuts. So for each set of rails and each value a member or an edge can have, the
+    pods that can go below a domain at no less are counted.
     """
     rooms = [count_room(cluster, host, job) for host in range(len(cluster.hosts))]
     if sum(rooms) < job.pods:
         return None
-    values = [
-        [compute_member_bandwidth(cluster, job, host, pods) for pods in range(1, held + 1)]
-        for host, held in enumerate(rooms)
-    ]
-    exits = _compute_exits(cluster, job)
-    for least in sorted({*itertools.chain(*values), *exits.values()}, reverse=True):
-        counts = [sum(value >= least for value in row) for row in values]
-        if _fits(cluster, counts, exits, least, job.pods):
-            return least
-    return 0.0
+    highest = 0.0
+    for rails in _list_rail_sets(job):
+        values = [
+            [compute_member_bandwidth(cluster, job, host, pods, rails) for pods in range(1, held + 1)]
+            if rails <= set(cluster.hosts[host].rails)
+            else []
+            for host, held in enumerate(rooms)
+        ]
+        exits = _compute_exits(cluster, job)
+        for least in sorted({*itertools.chain(*values), *exits.values()}, reverse=True):
+            if least <= highest:
+                break
+            counts = [sum(value >= least for value in row) for row in values]
+            if _fits(cluster, counts, exits, least, job.pods):
+                highest = least
+                break
+    return highest
+
+
+def _list_rail_sets(job: Job) -> Iterator[set[int]]:
+    for count in range(job.rails, 0, -1):
+        yield from map(set, itertools.combinations(range(job.rails), count))
 
 
 def _compute_exits(cluster: Cluster, job: Job) -> Mapping[tuple[int, str], float]:
@@ -170,6 +185,7 @@ class Case(NamedTuple):
 
     cluster: Cluster
     others: Sequence[tuple[int, Job]]  # (host, job of one pod)
+    requests_devices: bool  # False: some nodes lack rails, and gangs use what there is without asking for devices
     chance: random.Random
 
 
@@ -182,7 +198,8 @@ def draw_case(seed: int, *, large: bool = False) -> Case:
     chance = random.Random(seed)  # noqa: S311 - a test has to repeat, not to be secret
     levels, widest = chance.randint(1, 3), chance.choice([2, 3, 5, 8])
     types = chance.choice(["A", "A", "AB"])
-    devices = chance.choice([1, 1, 100])
+    asking = len(types) == 1 or chance.random() < 0.6
+    devices = chance.choice([1, 1, 100]) if asking else 100
     hosts: list[Host] = []
 
     def grow(level: int, chain: tuple[str, ...]) -> None:
@@ -194,7 +211,8 @@ def draw_case(seed: int, *, large: bool = False) -> Case:
         product = chance.choice(types)
         for _ in range(chance.randint(1, widest)):
             product = product if alike else chance.choice(types)
-            hosts.append(Host(f"n{chance.randrange(1000):03}-{len(hosts)}", chain, product, devices))
+            rails = range(RAILS if asking or product == "A" else RAILS // 2)
+            hosts.append(Host(f"n{chance.randrange(1000):03}-{len(hosts)}", chain, product, tuple(rails), devices))
 
     grow(levels, ())
     if large:
@@ -208,11 +226,12 @@ def draw_case(seed: int, *, large: bool = False) -> Case:
         if (host.name.startswith("z") or chance.random() < share) and count_room(cluster, index, job):
             others.append((index, job))
             cluster = take_hosts(cluster, job, [index])
-    return Case(cluster, others, chance)
+    return Case(cluster, others, asking, chance)
 
 
 def draw_job(of: Case, cluster: Cluster, most: int = 16) -> Job | None:
     """Return a gang that fits into the cluster; None if no gang of two does."""
-    made = Job(2, *of.chance.choice([(8, 4), (8, 4), (4, 4), (4, 2)]))
+    kinds = [(8, 4), (8, 4), (4, 4), (4, 2)] if of.requests_devices else [(8, 4), (8, 2)]
+    made = Job(2, *of.chance.choice(kinds), requests_devices=of.requests_devices)
     slots = sum(count_room(cluster, host, made) for host in range(len(cluster.hosts)))
     return made._replace(pods=of.chance.randint(2, min(slots, most))) if slots >= 2 else None
