@@ -85,13 +85,20 @@ def list_members(key: membership.GangKey, cluster: cluster_state.ClusterState) -
         Member(
             uid=pod.uid,
             key=pod.key,
-            rank=rank,
+            rank=number,
             node=pod.node or assumed_nodes.get(pod.uid, ""),
             assumed=not pod.node and pod.uid in assumed_nodes,
         )
-        for rank, pod in enumerate(pods)
+        for number, pod in zip(_number_members(pods), pods, strict=True)
     )
     return GangMembers(key=key, size=cluster.get_gang_size(key, observed=len(members)), members=members)
+
+
+def _number_members(pods: Sequence[object_info.PodInfo]) -> Sequence[int]:
+    """Return the indexes of the pods if these are unique, also if other pods have ended; otherwise their order."""
+    ranks = [pod.rank for pod in pods]
+    is_unique = len({rank.index for rank in ranks}) == len(ranks) and len({rank.role for rank in ranks}) == 1
+    return [rank.index for rank in ranks] if is_unique and all(rank.is_numbered for rank in ranks) else range(len(pods))
 
 
 def assign_colours(

@@ -232,6 +232,14 @@ def test_a_broken_rail_and_shared_nics_are_both_reasons():
     )
 
 
+@pytest.mark.parametrize(
+    ("pods", "ranks"), [(("g-5", "g-3"), [3, 5]), (("g-x5", "g-x3"), [0, 1])], ids=["indexes", "random suffixes"]
+)
+def test_a_member_keeps_its_index_after_others_have_ended(pods, ranks):
+    shown = Cluster(pods=[placing.build_pod(pod, group="g") for pod in pods]).gang()
+    assert [rank.rank for rank in shown.ranks] == ranks
+
+
 @pytest.mark.parametrize("placement", [{}, {"domains": [], "oversubscription": []}], ids=["domains", "no domains"])
 def test_a_gang_is_assessed_by_the_nodes_that_its_node_selector_matches(placement):
     nodes = [*placing.build_leaves(a=2), *(placing.build_node(f"b-{i}", "b", labels={"pool": "x"}) for i in range(2))]
