@@ -185,11 +185,6 @@ def test_an_absent_api_server_is_one_sentence_with_the_fix(tmp_path, capsys, clo
     assert summary == f"{ROWS} checks: 1 failed, {ROWS - 1} skipped (-v lists all)"
 
 
-def test_a_time_without_a_unit_exits_2_with_the_reason(capsys):
-    assert main(["check", "--wait", "soon"]) == 2
-    assert "write 10s" in capsys.readouterr().err
-
-
 async def test_the_requests_that_the_extenders_pods_have_answered_are_read_through_the_proxy(installation):
     counters = metrics.ExtenderMetrics()
     for path, outcome in [

@@ -1,7 +1,6 @@
-"""Events on the API server: created once, and without delays for requests; Events on owners of reviewed pods."""
+"""Events on the owners of reviewed pods, which delay no request; tests/unit/cluster/test_events.py has their limits."""
 
 import asyncio
-import collections
 import contextlib
 import datetime as dt
 import json
@@ -18,27 +17,22 @@ from railwright.serving import metrics
 from webhook import app
 from webhook import state as states
 
-ABOUT = events.Involved(kind="ConfigMap", api_version="v1", namespace="ns", name="policy")
-
 
 class Board:
-    """The written Events, and the clock for their times."""
+    """The written Events."""
 
     def __init__(self) -> None:
-        self.written: asyncio.Queue[tuple[str, str, dict]] = asyncio.Queue()
+        self.written: asyncio.Queue[tuple[str, dict]] = asyncio.Queue()  # path and Event
         self.open = asyncio.Event()  # while it is clear, requests wait
         self.open.set()
-        self.status = 201
-        self.statuses: list[int] = []  # of the next answers, before `status`
-        self.now = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 
     async def answer(self, request: web.Request) -> web.Response:
         body = json.loads(await request.read())
         await self.open.wait()
-        await self.written.put((request.method, request.path, body))
-        return web.json_response({}, status=self.statuses.pop(0) if self.statuses else self.status)
+        await self.written.put((request.path, body))
+        return web.json_response({}, status=201)
 
-    async def next(self) -> tuple[str, str, dict]:
+    async def next(self) -> tuple[str, dict]:
         return await asyncio.wait_for(self.written.get(), shell.PATIENCE)
 
 
@@ -49,38 +43,6 @@ async def board():
         yield made
         made.open.set()
 
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def posting(board, tmp_path):
-    board.became = collections.Counter()
-    async with api_stub.connected(tmp_path, board.port) as client:
-        made = events.Events(
-            client,
-            "railwright-test",
-            now=lambda: board.now,
-            on_result=lambda outcome: board.became.update([outcome]),
-        )
-        running = asyncio.create_task(made.run())
-        yield made
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-
-
-async def test_an_event_is_created_once(board, posting):
-    board.statuses = [201, 409, 403]
-    for message in ("bad", "bad", "worse", "last"):
-        posting.post(ABOUT, warning=True, reason="PolicyRejected", message=message)
-    written = [await board.next() for _ in range(3)]
-    assert {(method, path) for method, path, _ in written} == {("POST", "/api/v1/namespaces/ns/events")}
-    first, *_ = [event for _, _, event in written]
-    assert (first["type"], first["reason"], first["count"]) == ("Warning", "PolicyRejected", 1)
-    assert first["involvedObject"]["name"] == "policy"
-    assert [event["message"] for _, _, event in written] == ["bad", "worse", "last"]
-    assert len({event["metadata"]["name"] for _, _, event in written}) == 3
-    await shell.until(lambda: board.became == {events.WRITTEN: 2, events.FAILED: 1})
-
-
-# --- on the owners of pods ----------------------------------------------------------------------------
 
 REPLICA_SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "train-5f", "uid": "u-1", "controller": True}
 SENTENCE = "label railwright.io/fabric 'g' is not a fabric of the policy; allowed are f, default, none"
@@ -122,7 +84,7 @@ async def test_a_refused_pod_is_an_event_on_its_owner(board, tmp_path):
     async with serving(board, tmp_path, fabric()) as send:
         refused = await send(build_owned_pod("train-5f-abc", label="g"))
         assert refused["status"]["message"] == f"Pod prod/train-5f-abc: {SENTENCE}"
-        _, path, event = await board.next()
+        path, event = await board.next()
         assert path == "/api/v1/namespaces/prod/events"
         assert event["involvedObject"] == {
             "kind": "ReplicaSet",
@@ -144,20 +106,10 @@ async def test_each_warning_is_an_event(board, tmp_path):
         assert "warnings" not in await send(build_owned_pod())
         given = await send(build_owned_pod(hostNetwork=True, annotations={"railwright.io/nccl.conf": "forged"}))
         assert len(given["warnings"]) == 2
-        written = [(await board.next())[2] for _ in range(2)]
+        written = [(await board.next())[1] for _ in range(2)]
         assert [event["message"] for event in written] == given["warnings"]
         assert {event["reason"] for event in written} == {"FabricWarning"}
         assert board.written.empty()
-
-
-async def test_dry_runs_and_pods_without_owners_leave_no_event(board, tmp_path):
-    async with serving(board, tmp_path, fabric()) as send:
-        assert not (await send(build_owned_pod(label="g"), dryRun=True))["allowed"]
-        assert (await send(build_owned_pod(hostNetwork=True), dryRun=True))["warnings"]
-        assert not (await send(pod(label="g")))["allowed"]
-        assert (await send(pod(hostNetwork=True)))["warnings"]
-        await send(build_owned_pod(label="last"))
-        assert "'last'" in (await board.next())[2]["message"]
 
 
 async def test_reviews_do_not_wait_for_events(board, tmp_path):

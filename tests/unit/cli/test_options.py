@@ -138,3 +138,9 @@ def test_a_timeout_is_written_as_for_kubectl(text, seconds):
 def test_an_invalid_timeout_is_a_usage_error(text, capsys):
     assert main(["gangs", f"--request-timeout={text}"]) == 2
     assert "argument --request-timeout: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "fix"), [("soon", "write 10s"), ("10", "write 30d, 12h, 10m or 10s"), ("", "write")])
+def test_a_duration_needs_a_number_and_a_unit(text, fix, capsys):
+    assert main(["certs", "rotate", f"--every={text}"]) == 2
+    assert fix in capsys.readouterr().err

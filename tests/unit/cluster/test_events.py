@@ -71,8 +71,21 @@ def test_equal_events_of_two_replicas_are_one_and_no_failure():
     board.add()
     board.add(poster=other)
     assert (board.write(), board.write(other)) == (1, 1)
-    assert len(board.stored) == 1
+    (event,) = board.stored.values()
+    assert (event["type"], event["reason"], event["message"], event["count"]) == ("Warning", "R", "m", 1)
+    assert (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == ("ReplicaSet", "train")
     assert board.results == {events.WRITTEN: 2}
+
+
+def test_an_event_that_is_refused_keeps_no_other_from_being_written():
+    board = Board()
+    board.failure = build_error(403)
+    board.add()
+    board.write()
+    board.failure = None
+    board.add("other")
+    assert board.write() == 1
+    assert board.results == {events.FAILED: 1, events.WRITTEN: 1}
 
 
 def test_an_equal_event_is_tried_again_after_ten_minutes():

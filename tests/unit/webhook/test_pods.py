@@ -139,6 +139,7 @@ def test_events_about_a_refusal_are_on_the_owner_except_on_a_dry_run():
     refused = pods.handle(review(tree), BY, facts)
     assert (refused.owner.kind, refused.owner.name, refused.namespace) == ("Job", "train", "webhook-bench")
     assert pods.handle(review(tree, dryRun=True), BY, facts).owner is None
+    assert pods.handle(review(pod(label="g")), BY, facts).owner is None, "it has none"
 
 
 def test_a_creation_without_an_object_is_malformed():  # other malformed reviews: test_reviews.py
