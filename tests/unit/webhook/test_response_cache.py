@@ -11,7 +11,6 @@ import pytest
 from admitting import fabric, gpus, pod
 
 from railwright.fabric import node_views, views
-from railwright.fabric.injection import facts
 from webhook import pods, response_cache, state
 
 ONE = "[{name: rail0, resource: nvidia.com/mlx5_0, device: mlx5_0}]"
@@ -20,24 +19,10 @@ BY = fabric(
     "    mounts: {sharedMemory: 64Gi}\n    security: {capabilities: [IPC_LOCK]}\n"
     "    env: {NCCL_IB_SL: '1', RANK: '9'}\n    resolve: always\n"
 )
-KNOWN = admitting.build_facts(networks={("prod", "lan2"): "nvidia.com/mlx5_0", ("prod", "lan3"): None})
+KNOWN = admitting.build_facts(networks={("prod", "lan2"): "nvidia.com/mlx5_0", ("prod", "lan3"): None}, version=1)
 RESOURCE, ENFORCE = "k8s.v1.cni.cncf.io/resourceName", "pod-security.kubernetes.io/enforce"
 INDEX = "batch.kubernetes.io/job-completion-index"
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
-
-
-def env(tree: dict) -> list:
-    return tree["spec"]["containers"][0].setdefault("env", [])
-
-
-def token(tree: dict, name: str, path: str) -> None:
-    mount(tree, name, path, projected={})
-
-
-def mount(tree: dict, name: str, path: str, **source) -> None:
-    tree["spec"]["volumes"] = [*(tree["spec"].get("volumes") or []), {"name": name, **source}]
-    container = tree["spec"]["containers"][0]
-    container["volumeMounts"] = [*container.get("volumeMounts", []), {"name": name, "mountPath": path}]
 
 
 def build_object(view: type, name: str, *, status: dict | None = None, **metadata):
@@ -49,21 +34,18 @@ def new_node(resource: str) -> node_views.Node:
     return build_object(node_views.Node, "new", status=status)
 
 
-def set_version(known: facts.ClusterFacts, version: int) -> facts.ClusterFacts:
-    return msgspec.structs.replace(known, version=version)
-
-
 def test_pods_of_a_gang_share_one_cached_response():
     cache = response_cache.ResponseCache()
-    known = set_version(KNOWN, 1)
     for rank in range(8):
-        tree = pod(gpus(8), annotations={"volcano.sh/task-index": str(rank)})
+        token = f"kube-api-access-{rank:05}"
+        mounts = [{"name": token, "mountPath": TOKEN}]
+        container = gpus(8, env=[{"name": "VC_TASK_INDEX", "value": str(rank)}], volumeMounts=mounts)
+        volumes = [{"name": token, "projected": {}}]
+        tree = pod(container, annotations={"volcano.sh/task-index": str(rank)}, volumes=volumes)
         tree["metadata"]["name"] = f"peer-{rank}"
         tree["metadata"]["labels"]["volcano.sh/task-index"] = str(rank)
-        env(tree).append({"name": "VC_TASK_INDEX", "value": str(rank)})
-        token(tree, f"kube-api-access-{rank:05}", TOKEN)
         review = admitting.review(tree, namespace="prod", uid=f"request-{rank}")
-        answer = pods.handle(review, BY, lambda _: known, cache)
+        answer = pods.handle(review, BY, lambda _: KNOWN, cache)
         assert answer.outcome == "patched"
         assert json.loads(answer.body)["response"]["uid"] == f"request-{rank}"
     assert len(cache) == 1
@@ -124,7 +106,7 @@ def mount_job_secret(mounted: str) -> dict:
     ids=["a Secret in a token's name", "a job's Secret in a token's name", "a number of 256 KiB"],
 )
 def test_similar_pods_have_different_keys(one, other):
-    cache, known = response_cache.ResponseCache(), set_version(KNOWN, 1)
-    without = [pods.handle(admitting.review(tree), BY, lambda _: known) for tree in (one, other)]
-    assert [pods.handle(admitting.review(tree), BY, lambda _: known, cache) for tree in (one, other)] == without
+    cache = response_cache.ResponseCache()
+    without = [pods.handle(admitting.review(tree), BY, lambda _: KNOWN) for tree in (one, other)]
+    assert [pods.handle(admitting.review(tree), BY, lambda _: KNOWN, cache) for tree in (one, other)] == without
     assert without[0].body != without[1].body

@@ -33,10 +33,14 @@ def apply_patch(tree: dict, response: dict) -> dict:
     return jsonpatch.apply_patch(copy.deepcopy(tree), admitting.decode_operations(response))
 
 
-def build_stored(row: frameworks.WorkloadKind, label: str = "f", **more) -> dict:
+def write(row: frameworks.WorkloadKind, in_template: str | None = "f", **more) -> dict:
+    """Return a workload as its author writes it, with this label in its template."""
+    return working.build_workload(row, working.build_template(label=in_template), name="Worker", **more)
+
+
+def create(row: frameworks.WorkloadKind, written: dict, by=BY) -> dict:
     """Return a workload after its creation."""
-    tree = working.build_workload(row, working.build_template(label=label), name="Worker", **more)
-    return apply_patch(tree, working.get_response(working.review(row, tree), BY))
+    return apply_patch(written, working.get_response(working.review(row, written), by))
 
 
 def test_a_workload_that_did_not_opt_in_is_allowed_with_nothing_else():
@@ -75,7 +79,7 @@ def update(row: frameworks.WorkloadKind, tree: dict, old: dict, by=BY) -> dict:
 
 @pytest.mark.parametrize("row", NESTED, ids=format_id)
 def test_an_update_that_leaves_the_templates_alone_is_not_patched_under_any_policy(row):
-    old = build_stored(row)
+    old = create(row, write(row))
     new = copy.deepcopy(old)
     new["metadata"]["annotations"] = {"a": "b"}
     new["spec"]["replicas"] = 7
@@ -87,10 +91,8 @@ def test_an_update_that_leaves_the_templates_alone_is_not_patched_under_any_poli
 
 @pytest.mark.parametrize("row", MUTABLE, ids=format_id)
 def test_a_changed_template_is_patched_as_at_creation(row):
-    old = build_stored(row)
-    new = working.build_workload(
-        row, working.build_template(label="f"), name="Worker"
-    )  # as it was first written: replaced by it
+    old = create(row, write(row))
+    new = write(row)  # as it was first written: replaced by it
     assert apply_patch(new, update(row, new, old)) == old
 
 
@@ -98,7 +100,7 @@ def test_a_changed_template_is_patched_as_at_creation(row):
 def test_a_label_that_an_update_adds_reaches_unchanged_templates(row):
     old = working.build_workload(row, working.build_template())
     new = working.build_workload(row, working.build_template(), label="f")
-    created = apply_patch(new, working.get_response(working.review(row, new), BY))
+    created = create(row, new)
     assert created != new
     assert apply_patch(new, update(row, new, old)) == created
 
@@ -129,9 +131,9 @@ def test_an_update_is_allowed_if_it_does_not_change_a_template_that_is_now_inval
 
 @pytest.mark.parametrize(("row", "old"), tables.pair(FROZEN, [None, "written", "stored"]))
 def test_an_update_of_an_immutable_template_gets_nothing_new_and_is_never_refused(row, old):
-    written = working.build_workload(row, working.build_template(label="f"), name="Worker")
-    before = {None: None, "written": written, "stored": build_stored(row)}[old]
-    changed = working.build_workload(row, working.build_template(label="g"), name="Worker")
+    written = write(row)
+    before = {None: None, "written": written, "stored": create(row, write(row))}[old]
+    changed = write(row, "g")
     for tree in (changed, before or written):
         response = update(row, tree, before)
         assert response["allowed"]
@@ -155,11 +157,8 @@ def add_applied(tree: dict, manifest: dict | None = None) -> dict:
     ("row", "by", "place"), tables.pair(FROZEN, [BY, LATER, BY], ["template", "workload", "workload"])
 )
 def test_an_update_of_an_immutable_template_restores_what_admission_added_at_creation(row, by, place):
-    labels = {"label": "f"} if place == "workload" else {}
-    written = working.build_workload(
-        row, working.build_template(label=None if labels else "f"), name="Worker", **labels
-    )
-    old = apply_patch(written, working.get_response(working.review(row, written), BY))
+    written = write(row) if place == "template" else write(row, None, label="f")
+    old = create(row, written)
     assert old != written
     response = update(row, written, old, by)
     assert apply_patch(written, response) == old
@@ -178,8 +177,8 @@ CLAIMS = fabric(
 
 @pytest.mark.parametrize(("row", "by"), tables.pair(FROZEN, [CLAIMS, BY, None]))
 def test_an_immutable_template_with_claims_is_given_back_its_claims_in_place_of_gpus(row, by):
-    written = working.build_workload(row, working.build_template(label="f"), name="Worker")
-    old = apply_patch(written, working.get_response(working.review(row, written), CLAIMS))
+    written = write(row)
+    old = create(row, written, CLAIMS)
     assert "railwright-f-" in json.dumps(old)
     assert "nvidia.com/gpu" not in json.dumps(old)
     assert apply_patch(written, update(row, written, old, by)) == old
@@ -191,8 +190,8 @@ def test_an_immutable_template_with_claims_is_given_back_its_claims_in_place_of_
 
 @pytest.mark.parametrize("row", NESTED, ids=format_id)
 def test_an_unchanged_manifest_does_not_change_a_template_with_claims(row):
-    written = working.build_workload(row, working.build_template(label="f"), name="Worker")
-    old = apply_patch(written, working.get_response(working.review(row, written), CLAIMS))
+    written = write(row)
+    old = create(row, written, CLAIMS)
     merged = copy.deepcopy(old)  # kubectl adds what the manifest has, and leaves what it never had
     theirs = working.get_container(row, written)["resources"]
     working.get_container(row, merged)["resources"] = {**working.get_container(row, merged)["resources"], **theirs}
@@ -201,13 +200,13 @@ def test_an_unchanged_manifest_does_not_change_a_template_with_claims(row):
 
 @pytest.mark.parametrize(("row", "by"), tables.pair(FROZEN, [BY, RENAMED, None]))
 def test_the_last_applied_manifest_separates_railwrights_devices_from_the_users(row, by):
-    written = working.build_workload(row, working.build_template(label="f"), name="Worker")
-    old = add_applied(apply_patch(written, working.get_response(working.review(row, written), BY)), written)
+    written = write(row)
+    old = add_applied(create(row, written), written)
     assert apply_patch(add_applied(written), update(row, add_applied(written), old, by)) == old
     own = copy.deepcopy(written)
     working.get_container(row, own)["resources"]["limits"]["nvidia.com/own"] = "1"
     working.get_container(row, own)["resources"]["requests"]["nvidia.com/own"] = "1"
-    old = add_applied(apply_patch(own, working.get_response(working.review(row, own), BY)), own)
+    old = add_applied(create(row, own), own)
     assert "patch" not in update(row, add_applied(written), old, by), "the user's own device is the user's to remove"
 
 
@@ -246,10 +245,8 @@ def test_any_other_change_of_an_immutable_template_is_passed_on_unchanged(row, c
     template = working.build_template(label="f")
     CHANGES[change](template)
     new = working.build_workload(row, template, name="Worker")
-    for old in (
-        build_stored(row),
-        add_applied(build_stored(row), working.build_workload(row, working.build_template(label="f"), name="Worker")),
-    ):
+    stored = create(row, write(row))
+    for old in (stored, add_applied(stored, write(row))):
         response = update(row, new, old)
         assert response["allowed"]
         assert "patch" not in response
@@ -258,7 +255,7 @@ def test_any_other_change_of_an_immutable_template_is_passed_on_unchanged(row, c
 def test_each_template_that_lacks_only_railwrights_additions_is_restored():
     written = working.build_workload(VOLCANO, working.build_template(label="f"), name="worker")
     written["spec"]["tasks"].append({"name": "second", "replicas": 1, "template": working.build_template(label="f")})
-    old = apply_patch(written, working.get_response(working.review(VOLCANO, written), BY))
+    old = create(VOLCANO, written)
     new = copy.deepcopy(written)
     new["spec"]["tasks"][0]["replicas"] = 7
     new["spec"]["tasks"][1]["template"]["spec"]["containers"][0]["image"] = "other"
@@ -271,7 +268,7 @@ def test_each_template_that_lacks_only_railwrights_additions_is_restored():
 
 @pytest.mark.parametrize("label", [None, "none", "default"])
 def test_a_changed_label_that_the_label_of_a_template_overrides_is_reported(label):
-    old = build_stored(DEPLOYMENT, label="f")
+    old = create(DEPLOYMENT, write(DEPLOYMENT))
     old["metadata"]["labels"] = {FABRIC: "f"}
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {} if label is None else {FABRIC: label}
