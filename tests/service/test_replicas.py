@@ -9,46 +9,17 @@ import objects_stub
 import processes
 import pytest_asyncio
 import shell
-import yaml
+import varied_clusters
 from aiohttp import web
 
-GROUP, RAIL = "scheduling.x-k8s.io/pod-group", "rdma/rail0"
-POLICY = {
-    "apiVersion": "railwright.io/v1alpha1",
-    "fabrics": {
-        "roce": {
-            "transport": "roce",
-            "rails": [{"name": "rail0", "resource": RAIL, "device": "mlx5_0"}],
-            "placement": {"domains": ["leaf"]},
-        }
-    },
-}
-NODES = [f"gpu-{number}" for number in range(8)]
-LEAVES = {name: "ab"[number // 4] for number, name in enumerate(NODES)}
+from railwright.cli.demo import scenario
 
-
-def build_node(name: str) -> dict:
-    amounts = {"cpu": "8", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "8", RAIL: "1"}
-    return {
-        "metadata": {"name": name, "uid": name, "labels": {"leaf": LEAVES[name]}},
-        "status": {"allocatable": amounts, "capacity": amounts},
-    }
-
-
-def build_pod(rank: int, gang: str = "train") -> dict:
-    """Return a pod of a gang of four."""
-    name = f"{gang}-{rank}"
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": "prod",
-            "uid": name,
-            "labels": {"railwright.io/fabric": "roce", GROUP: gang},
-            "annotations": {"railwright.io/injection": '{"fabric": "roce"}'},
-        },
-        "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "8", RAIL: "1"}}}]},
-        "status": {"phase": "Pending"},
-    }
+VISTA = varied_clusters.Vista(1, 2, 4, gangs=0, waiting=0)
+for gang in ("train", "other"):
+    VISTA.add_gang(4, name=gang, namespace="prod", placed=0)
+PODS = {pod["metadata"]["name"]: pod for pod in VISTA.pods}
+RANKS = [f"train-worker-{rank}" for rank in range(4)]
+LEAVES = {node["metadata"]["name"]: node["metadata"]["labels"][scenario.LEAF_LABEL] for node in VISTA.nodes}
 
 
 class Objects(objects_stub.Objects):
@@ -66,9 +37,9 @@ class Replica:
     def __init__(self, server: processes.Process, session: aiohttp.ClientSession) -> None:
         self.server, self.session, self.url = server, session, f"http://127.0.0.1:{server.port}"
 
-    async def ask(self, verb: str, rank: int) -> object:
-        """Return the answer to a request of kube-scheduler about a pod of the gang."""
-        body = {"Pod": build_pod(rank), "Nodes": None, "NodeNames": NODES}
+    async def ask(self, verb: str, name: str) -> object:
+        """Return the answer to a request of kube-scheduler about a pod."""
+        body = {"Pod": PODS[name], "Nodes": None, "NodeNames": [*LEAVES]}
         async with self.session.post(f"{self.url}/scheduler/{verb}", json=body) as answer:
             assert answer.status == 200, await answer.text()
             return await answer.json()
@@ -86,8 +57,7 @@ class Replica:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def objects():
     async with objects_stub.serving(Objects()) as served:
-        served.lists["/api/v1/nodes"] = list(map(build_node, NODES))
-        served.lists["/api/v1/pods"] = [build_pod(rank, gang) for gang in ("train", "other") for rank in range(4)]
+        served.lists |= VISTA.get_lists()
         yield served
 
 
@@ -96,7 +66,7 @@ async def start(objects, tmp_path_factory):
     """Yield `await start()`: start a replica."""
     folder = tmp_path_factory.mktemp("replicas")
     api_stub.kubeconfig(folder, objects.port)
-    (folder / "policy.yaml").write_text(yaml.safe_dump(POLICY))
+    VISTA.write(folder)
     started = []
 
     async with aiohttp.ClientSession() as session:
@@ -133,26 +103,26 @@ async def test_a_replica_is_ready_once_its_caches_are_full(objects, start):
 
 async def test_either_replica_explains_and_answers_the_same(pair):
     first, second = pair
-    explained = [[await replica.explain(f"train-{rank}") for rank in range(4)] for replica in pair]
+    explained = [[await replica.explain(name) for name in RANKS] for replica in pair]
     assert explained[0] == explained[1]
     gangs = [one["gang"] for one in explained[0]]
     assert {(gang["state"], gang["size"], gang["leaves"]) for gang in gangs} == {("waiting", 4, 1)}
-    for rank in range(4):
-        left = [(await replica.ask("filter", rank))["NodeNames"] for replica in pair]
+    for name in RANKS:
+        left = [(await replica.ask("filter", name))["NodeNames"] for replica in pair]
         assert left[0] == left[1]
-        assert len({LEAVES[name] for name in left[0]}) == 1, "the leaf of the plan"
-        assert await first.ask("prioritize", rank) == await second.ask("prioritize", rank)
+        assert len({LEAVES[node] for node in left[0]}) == 1, "the leaf of the plan"
+        assert await first.ask("prioritize", name) == await second.ask("prioritize", name)
 
 
 async def test_no_decision_of_one_replica_is_in_an_explanation(pair):
     first, _ = pair
-    for rank in range(2):
-        await first.ask("filter", rank)
-        await first.ask("prioritize", rank)
+    for name in RANKS[:2]:
+        await first.ask("filter", name)
+        await first.ask("prioritize", name)
 
     async def explain_undecided() -> list[list[dict]]:
         """Wait until the pods no longer count on the nodes that were ranked first; return each replica's answer."""
-        explained = [[await replica.explain(name) for name in ("train-2", "other-0")] for replica in pair]
+        explained = [[await replica.explain(name) for name in (RANKS[2], "other-worker-0")] for replica in pair]
         return explained if all(one["gang"]["placed"] == 0 for both in explained for one in both) else []
 
     explained = await shell.until(explain_undecided)
