@@ -178,19 +178,12 @@ fabrics:
 """
 
 
-@pytest.mark.parametrize("policy", ["", POLICY])
-async def test_a_pod_rejected_without_the_webhook_is_a_finding(run, policy):
-    code, out, _ = await run(refuse(422, NOT_INJECTED), POD, "explain", policy=policy)
-    assert (code, "injected: fabric" in out) == (1, False)
-    assert f"rejected: {NOT_INJECTED}" in out
-    assert out.splitlines()[-1] == "1 template: 0 injected, 1 rejected, 0 unchanged"
-
-
 WARNS = {"Warning": '299 - "WouldInject: the policy is in mode warn"'}
 RECORD = {
     "railwright.io/injection": json.dumps({"fabric": "f", "role": "worker", "rails": ["rail0"], "added": ["devices"]})
 }
 LABELS = {"railwright.io/fabric": "f"}
+WOULD_REJECT = "WouldReject: the policy is in mode warn"
 UNCHANGED = "mode warn: admitted unchanged; warnings say what enforcing would do"
 UNWARNED = (
     "mode warn: admitted unchanged; the webhook has not warned, because enforcing would add only a record, or because "
@@ -261,10 +254,8 @@ async def test_a_pod_for_which_mode_warn_has_no_warning_may_get_only_a_record_or
     worker = {"spec": {"containers": [{**container, "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}}
     replicas = {"Launcher": {"replicas": 1, "template": launcher}, "Worker": {"replicas": 1, "template": worker}}
     tree = {"apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "metadata": {"name": "j", "labels": LABELS}}
-    policy = f"{POLICY}mode: warn\n"
-    code, out, _ = await run(
-        admit, tree | {"spec": {"mpiReplicaSpecs": replicas}}, "explain", policy=policy, namespace="prod"
-    )
+    tree["spec"] = {"mpiReplicaSpecs": replicas}
+    code, out, _ = await run(admit, tree, "explain", policy=f"{POLICY}mode: warn\n", namespace="prod")
     assert (code, out.splitlines()[1]) == (0, UNWARNED)
     assert f"\n{UNCHANGED}\nwarning: WouldInject: " in out  # of the workers
 
@@ -276,17 +267,6 @@ async def test_a_value_of_the_wrong_type_is_named_before_the_dry_run(run):
     assert "metadata.annotations[...]: expected text, not a whole number; put it in quotes\n" in err
 
 
-@pytest.mark.parametrize("policy", ["", POLICY])
-async def test_a_pod_created_without_the_webhook_is_not_called_injected(run, policy):
-    def admit(pod: dict) -> web.Response:
-        return web.json_response(complete(pod, injects=False), status=201)
-
-    code, out, _ = await run(admit, POD, "explain", policy=policy)
-    assert code == 1
-    assert "not injected: the API server creates such a pod without calling railwright's webhook\n" in out
-    assert out.splitlines()[-1] == "1 template: 0 injected, 0 rejected, 1 unchanged"
-
-
 COPY = "/api/v1/namespaces/railwright-system/configmaps/railwright-disabled"
 
 
@@ -296,35 +276,42 @@ WEBHOOKS = {
 }
 
 
-@pytest.mark.parametrize("policy", ["", f"{POLICY}mode: warn\n"])
-async def test_while_railwright_is_disabled_nothing_is_called_injected(run, policy):
-    def admit(pod: dict) -> web.Response:
-        return web.json_response(complete(pod, injects=False), status=201)
-
-    code, out, _ = await run(admit, POD, "explain", policy=policy, objects=DISABLED)
-    assert code == 1
-    assert out.splitlines()[1] == (
-        "not injected: railwright is disabled (`railwright disable`), so the API server creates such a pod without its "
-        "network; to restore it: railwright enable"
-    )
-    assert "+" not in out
-    assert out.splitlines()[-1] == "1 template: 0 injected, 0 rejected, 1 unchanged"
-    others = {**POD, "metadata": {"name": "p", "namespace": "prod", "labels": {"railwright.io/fabric": "none"}}}
-    code, out, _ = await run(admit, others, "explain", objects=DISABLED)
-    assert (code, "disabled" in out) == (0, False)
+NO_OPT_IN = "unchanged: it did not opt in (no label railwright.io/fabric, or `none`)"
+WITHOUT_CALL = "not injected: the API server creates such a pod without calling railwright's webhook"
+WHILE_DISABLED = (
+    "not injected: railwright is disabled (`railwright disable`), so the API server creates such a pod without its "
+    "network; to restore it: railwright enable"
+)
+OPTED_OUT = {**POD, "metadata": {**POD["metadata"], "labels": {"railwright.io/fabric": "none"}}}
+EXPORTED = {**POD, "metadata": {**POD["metadata"], "annotations": RECORD}}  # of a pod injected before
+MODE_WARN = f"{POLICY}mode: warn\n"
 
 
-async def test_a_pod_that_a_policy_in_mode_warn_would_reject_is_unchanged_with_its_warning(run):
-    def admit(pod: dict) -> web.Response:
-        headers = {"Warning": '299 - "WouldReject: the policy is in mode warn"'}
-        return web.json_response(complete(pod, injects=False), status=201, headers=headers)
+def admit_unchanged(warning: str = ""):
+    headers = {"Warning": f'299 - "{warning}"'} if warning else {}
+    return lambda pod: web.json_response(complete(pod, injects=False), status=201, headers=headers)
 
-    exported = {**POD, "metadata": {**POD["metadata"], "annotations": RECORD}}  # of a pod injected before
-    for pod in (POD, exported):
-        status, out, _ = await run(admit, pod, "explain")
-        assert (status, out.splitlines()[1]) == (0, UNCHANGED)
-        assert "warning: WouldReject: the policy is in mode warn" in out
-        assert out.splitlines()[-1] == "1 template: 0 injected, 0 rejected, 1 unchanged"
+
+@pytest.mark.parametrize(
+    ("admit", "pod", "policy", "objects", "code", "outcome", "counts"),
+    [
+        (refuse(422, NOT_INJECTED), POD, "", {}, 1, f"rejected: {NOT_INJECTED}", "1 rejected, 0 unchanged"),
+        (refuse(422, NOT_INJECTED), POD, POLICY, {}, 1, f"rejected: {NOT_INJECTED}", "1 rejected, 0 unchanged"),
+        (admit_unchanged(), POD, "", {}, 1, WITHOUT_CALL, "0 rejected, 1 unchanged"),
+        (admit_unchanged(), POD, POLICY, {}, 1, WITHOUT_CALL, "0 rejected, 1 unchanged"),
+        (admit_unchanged(), POD, "", DISABLED, 1, WHILE_DISABLED, "0 rejected, 1 unchanged"),
+        (admit_unchanged(), POD, MODE_WARN, DISABLED, 1, WHILE_DISABLED, "0 rejected, 1 unchanged"),
+        (admit_unchanged(), OPTED_OUT, "", DISABLED, 0, NO_OPT_IN, "0 rejected, 1 unchanged"),
+        (admit_unchanged(WOULD_REJECT), POD, "", {}, 0, UNCHANGED, "0 rejected, 1 unchanged"),
+        (admit_unchanged(WOULD_REJECT), EXPORTED, "", {}, 0, UNCHANGED, "0 rejected, 1 unchanged"),
+    ],
+)
+async def test_a_pod_that_is_not_injected_is_not_said_to_be(run, admit, pod, policy, objects, code, outcome, counts):
+    given, out, _ = await run(admit, pod, "explain", policy=policy, objects=objects)
+    assert (given, out.splitlines()[1]) == (code, outcome)
+    assert out.splitlines()[-1] == f"1 template: 0 injected, {counts}"
+    assert "\n+" not in out
+    assert (f"warning: {WOULD_REJECT}" in out) == (outcome == UNCHANGED)
 
 
 async def test_lint_takes_the_policy_of_the_cluster(run):
@@ -393,8 +380,6 @@ async def test_lint_prints_each_error_of_an_invalid_policy_in_a_line_of_its_own(
 
 LAUNCHER = {**UNLABELLED, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 UNREADABLE = {NAMESPACE: api_stub.status(403)}
-NO_OPT_IN = "unchanged: it did not opt in (no label railwright.io/fabric, or `none`)"
-WITHOUT_CALL = "not injected: the API server creates such a pod without calling railwright's webhook"
 
 
 @pytest.mark.parametrize("policy", ["", POLICY])
@@ -402,7 +387,7 @@ WITHOUT_CALL = "not injected: the API server creates such a pod without calling 
     ("pod", "objects", "said"),
     [
         (UNLABELLED, label_namespace(fabric="f"), WITHOUT_CALL),
-        (UNLABELLED, label_namespace(fabric="f") | DISABLED, "not injected: railwright is disabled (`railwright "),
+        (UNLABELLED, label_namespace(fabric="f") | DISABLED, WHILE_DISABLED),
         (UNLABELLED, label_namespace(fabric="none"), NO_OPT_IN),
         (UNLABELLED, label_namespace(), NO_OPT_IN),
         (LAUNCHER, label_namespace(fabric="f"), NO_OPT_IN),

@@ -41,16 +41,12 @@ async def test_the_objects_of_the_cluster_are_read(served):
     assert await first_policies.read(client) == simulated_clouds.read(objects.trees)
 
 
-async def test_kinds_that_are_not_served_have_no_objects(served):
+async def test_kinds_that_are_not_served_have_no_objects_and_those_that_the_user_may_not_list_are_named(served):
     objects, client = served
     objects.absent = {Kind.NETWORK, Kind.GKE_NETWORK}
     cluster = await first_policies.read(client)
     assert (cluster.names[Kind.NETWORK], cluster.unread) == (set(), frozenset())
     assert cluster.names[Kind.DEVICE_CLASS]
-
-
-async def test_kinds_that_the_user_may_not_list_are_named(served):
-    objects, client = served
     objects.forbidden = {Kind.DEVICE_CLASS}
     assert (await first_policies.read(client)).unread == {Kind.DEVICE_CLASS}
 
