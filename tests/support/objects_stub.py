@@ -113,7 +113,8 @@ class Objects:
         return stream
 
     async def _write(self, request: web.Request) -> web.Response:
-        thing, path = json.loads(await request.read() or b"{}"), request.path.removesuffix("/status")
+        body, path = await request.read(), request.path.removesuffix("/status")
+        thing = json.loads(body or b"{}")
         if request.method == "POST":
             path = f"{path}/{thing['metadata']['name']}"
         present = self.stored.get(path)
@@ -123,7 +124,7 @@ class Objects:
         if refusal:
             return api_stub.refuse(refusal, {404: "NotFound", 409: "Conflict"}.get(refusal, "Invalid"))
         # an API server ignores the query of a DELETE that has a body, its DeleteOptions
-        is_dry_run = request.query.get("dryRun") == "All" and (request.method != "DELETE" or not request.can_read_body)
+        is_dry_run = request.query.get("dryRun") == "All" and not (request.method == "DELETE" and body)
         if is_dry_run or thing.get("dryRun") == ["All"]:
             return web.json_response(thing)
         self.changes.append(f"{request.method} {request.path}")
