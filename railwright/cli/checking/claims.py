@@ -9,7 +9,7 @@ from railwright.cli.checking import rows
 from railwright.cli.checking.rows import Result, fail, row, warn, warn_of
 from railwright.cli.checking.snapshots import Snapshot, require
 from railwright.fabric import text
-from railwright.fabric.claims import claim_templates, inventory, selectors, slices
+from railwright.fabric.claims import claim_templates, inventory, objects, selectors, slices
 from railwright.fabric.policy import compiled
 
 GROUP = "claims"
@@ -59,7 +59,9 @@ def check_claim_devices(snapshot: Snapshot, claims: claim_templates.ClaimedFabri
     if missing := text.join_first((name for name in required if name not in classes), 5):
         detail = f"there is no DeviceClass {missing}; there is {text.join_first(sorted(classes), 5) or 'none'}"
         return fail(detail, _CREATE_CLASS)
-    if unread := [name for name in required if selectors.read(classes[name].expressions) is None]:
+    has_driver = any(item.spec.driver == objects.DRANET for item in snapshot.get_all("device-slices"))
+    unread = [name for name in required if selectors.read(classes[name].expressions) is None]
+    if unread and has_driver:
         return warn(
             f"the devices of DeviceClass {text.join_first(unread, 2)} do not count in scores, because an expression is "
             "more than comparisons with constants, joined by &&"

@@ -9,6 +9,7 @@ from railwright.cli.checking.rows import Result, fail, ok, row, warn
 from railwright.cli.checking.snapshots import Snapshot, find_named, get_list, get_path, list_containers, require
 from railwright.cluster.installed_names import CERTS, EXTENDER, NAMESPACE, POLICY, SCHEDULER, WEBHOOK
 from railwright.fabric import text, version
+from railwright.fabric.policy import shortcomings
 
 GROUP = "installation"
 
@@ -91,8 +92,10 @@ def check_replicas(snapshot: Snapshot, server: str) -> Result:
             return fail(f"{detail}; replicas need a policy to become ready, and {missing}", rows.CREATE_POLICY)
         return fail(detail, f"kubectl -n {NAMESPACE} describe pods -l {selector}; of a pod that runs: {read_log}")
     if stale:
-        cause = f"its log names the missing permission, or the error: {read_log}"
-        return warn("; ".join(stale[:3]), f"{cause}; apply the roles again: {{apply}}")
+        apply = "apply the roles again: {apply}"
+        if server == WEBHOOK and any("resourceclaimtemplates" in line for line in stale):
+            apply = f"{shortcomings.GRANT_CLAIMS}: {{apply webhook.claims=true}}"
+        return warn("; ".join(stale[:3]), f"its log names the missing permission, or the error: {read_log}; {apply}")
     if desired == 1 and server == WEBHOOK:
         return warn("1 replica: opted-in pods cannot be created while it restarts or its node is drained", scale)
     return ok(f"{ready} of {desired}")

@@ -71,18 +71,20 @@ def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     if missing := [f"{rail.name}: {rail.network}" for rail in fabric.rails if rail.network_key in absent]:
         return fail(
             f"there is no NetworkAttachmentDefinition for {text.join_first(missing, 4)}: pods are rejected",
-            "create it, or correct its name in the policy (Multus brings the kind): kubectl get net-attach-def "
-            f"-A; {rows.EDIT_POLICY}",
+            "create it (Multus installs its kind), or correct its name in the policy: kubectl get net-attach-def -A; "
+            f"{rows.EDIT_POLICY}",
         )
     states = {Code.RAIL_RESOURCES_DIFFER: State.FAIL, Code.ADDRESSES_DIFFER: State.WARN}
     return _find_shortcoming(snapshot, fabric, states) or ok(text.format_count(len(named), "network"))
 
 
-def _find_shortcoming(snapshot: Snapshot, fabric: model.Fabric, states: Mapping[Code, State]) -> Result | None:
+def _find_shortcoming(
+    snapshot: Snapshot, fabric: model.Fabric, states: Mapping[Code, State], fix: str = ""
+) -> Result | None:
     """Return the first of these codes that the webhook would warn of, with its state; None if there is none."""
     found = shortcomings.find_in_fabric(fabric, snapshot.accelerators, snapshot.facts)
     texts = {reason.code: reason.text for reason in found}
-    return next((Result(state, texts[code]) for code, state in states.items() if code in texts), None)
+    return next((Result(state, texts[code], fix) for code, state in states.items() if code in texts), None)
 
 
 @row(
@@ -102,20 +104,16 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     transport needs no pool.
     """
     require(not fabric.claims, "the rails come as claims: see claim-devices")
-    states = {
-        Code.DEVICES_NOT_OFFERED: State.FAIL,
-        Code.RAIL_WITHOUT_RESOURCE: State.WARN,
-        Code.GPUS_EXCEED_NODE: State.WARN,
-    }
-    if found := _find_shortcoming(snapshot, fabric, states):
-        return found
+    if absent := _find_shortcoming(snapshot, fabric, {Code.DEVICES_NOT_OFFERED: State.FAIL}):
+        return absent
+    if unbound := _find_shortcoming(snapshot, fabric, {Code.RAIL_WITHOUT_RESOURCE: State.WARN}, rows.EDIT_POLICY):
+        return unbound
     pools = _list_pools(fabric)
     if not (with_accelerators := _list_accelerated(snapshot)):
         return warn(
             f"no node has any of {', '.join(snapshot.accelerators)}",
             f"check the pods of the device plugins, and `accelerators` in the policy: {rows.EDIT_POLICY}",
         )
-    require(pools, "no rail has a device pool")
     others = [pool for other in list_fabrics(snapshot).values() for pool in _list_pools(other)]
     nodes = [node for node in with_accelerators if _has_any(node, pools) or not _has_any(node, others)]
     missing = [
@@ -129,6 +127,9 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Result:
             f"{share} with accelerators: {text.join_first(missing, 4)}",
             "install the device plugin there, or exclude the node: kubectl taint node NODE rails=none:NoSchedule",
         )
+    if differing := _find_shortcoming(snapshot, fabric, {Code.GPUS_EXCEED_NODE: State.WARN}, rows.EDIT_POLICY):
+        return differing
+    require(pools, "no rail has a device pool")
     return ok(text.format_count(len(nodes), "node"))
 
 

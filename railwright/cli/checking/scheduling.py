@@ -24,7 +24,7 @@ _UNSEEN = (
     "whether this scheduler asks the extender is not known: its configuration is a file. It does if the extender's "
     "metric railwright_requests_total grows while such a pod is placed"
 )
-_REPLACED = dt.timedelta(minutes=2)  # after which a new replica is ready, and the one that it replaces has ended
+_REPLACED = dt.timedelta(minutes=1)  # a replaced replica may answer while it ends, which takes 45 s at most
 _UNREACHED = (
     "configure the scheduler with the present address and CA of the extender, which railwright policy scheduler-config "
     "prints, and restart it; the scheduler's log has the cause"
@@ -118,7 +118,7 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Result:
 
     Also warns if injected pods were placed while no scheduler asked, by `railwright_requests_total` of the extender's
     pods: the scheduler is not configured, does not reach the extender, or rejects its certificate. Pods that were
-    placed within two minutes after the extender's pods started do not count, because the former ones may have
+    placed within a minute after the extender's pods became ready do not count, because the former ones may have
     answered. The metric is read through the API server's proxy, by the permission to get `pods/proxy` in railwright's
     namespace, which the role `edit` has. Without that permission, or where a NetworkPolicy closes the port of the
     metrics, nothing is said about requests.
@@ -139,13 +139,15 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     own = Counter(map(configuration.get_scheduler, injected))
     candidates = sorted(callers or own, key=lambda name: -own[name])
     chosen = fabric.placement.scheduler_name or require(candidates, "no pod with accelerators runs there")[0]
-    others = [pod for pod in pods if configuration.get_scheduler(pod) != chosen]
-    if unanswered := _describe_unanswered(snapshot, injected):
-        return warn(unanswered, _UNREACHED)
-    if others:
+    problems = []
+    if others := [pod for pod in pods if configuration.get_scheduler(pod) != chosen]:
         placed_by = text.join_first(sorted(map(configuration.get_scheduler, others)), 3)
         listed = text.join_first([pod.metadata.full_name for pod in others], 4)
-        return warn(f"{placed_by} has placed {listed}, and the scheduler of these nodes is {chosen}")
+        problems.append(f"{placed_by} has placed {listed}, and the scheduler of these nodes is {chosen}")
+    if unanswered := _describe_unanswered(snapshot, injected):
+        return warn("; ".join([unanswered, *problems]), _UNREACHED)
+    if problems:
+        return warn(problems[0])
     counted = f"{chosen}, {text.format_count(len(pods), 'pod')}"
     require(chosen in callers, f"{counted}; {_UNSEEN}")
     return ok(counted)
@@ -158,10 +160,15 @@ def _describe_unanswered(snapshot: Snapshot, injected: Sequence[views.Pod]) -> s
     """
     asked = snapshot.list_server_pods(EXTENDER)
     answered = [snapshot.scheduler_requests.get(get_path(pod, "metadata", "name")) for pod in asked]
-    started = [get_path(pod, "status", "startTime") for pod in asked]
-    if not answered or any(count != 0 for count in answered) or None in started:
+    ready = [  # not the start: a container that starts again counts from 0
+        condition["lastTransitionTime"]
+        for pod in asked
+        for condition in get_list(pod, "status", "conditions")
+        if (condition.get("type"), condition.get("status")) == ("Ready", "True") and condition.get("lastTransitionTime")
+    ]
+    if not answered or any(count != 0 for count in answered) or len(ready) < len(answered):
         return ""
-    since = f"{dt.datetime.fromisoformat(max(started)) + _REPLACED:%Y-%m-%dT%H:%M:%SZ}"
+    since = f"{dt.datetime.fromisoformat(max(ready)) + _REPLACED:%Y-%m-%dT%H:%M:%SZ}"
     placed = [pod.metadata.full_name for pod in injected if pod.status.bound_at > since]
     if not placed:
         return ""

@@ -333,9 +333,9 @@ async def _read(client: clients.Client, snapshot: Snapshot, name: str) -> None:
 def choose_namespace(snapshot: Snapshot, fabric: str) -> str:
     """Return the given namespace, or the first one that may use the fabric, `default` before others.
 
-    Raise SkipError if there is none.
+    Raise SkipError if there is none, or if the given one may not use it, as far as that can be read.
     """
-    if snapshot.probed:
+    if snapshot.probed and "namespaces" in snapshot.unread:
         return snapshot.probed
     allowed: list[str] = [
         namespace.metadata.name
@@ -345,7 +345,12 @@ def choose_namespace(snapshot: Snapshot, fabric: str) -> str:
         and snapshot.fabrics[fabric].allows_namespace(namespace.metadata.labels)
     ]
     require(allowed, f"no namespace may use fabric {fabric}: the labels of no namespace match its `namespaces`")
-    return min(allowed, key=lambda name: (name != "default", name))
+    require(
+        snapshot.probed in ("", *allowed),
+        f"namespace {snapshot.probed} does not exist, is excluded, or its labels do not match `namespaces` of fabric "
+        f"{fabric}",
+    )
+    return snapshot.probed or min(allowed, key=lambda name: (name != "default", name))
 
 
 def build_pod(snapshot: Snapshot, fabric: str, namespace: str) -> Mapping[str, Any]:

@@ -44,6 +44,11 @@ def test_the_dry_run_pod_is_created_in_a_namespace_that_may_use_the_fabric():
     assert snapshots.choose_namespace(installations.build_snapshot(trees), "ib") == "allowed"
     unreadable = installations.build_snapshot(trees, probed="given", unread={"namespaces": "403"})
     assert snapshots.choose_namespace(unreadable, "ib") == "given"
+    for given in ("absent", "ending", "kube-system", "default"):
+        probing = installations.build_snapshot(trees, probed=given)
+        with pytest.raises(snapshots.SkipError, match=f"^namespace {given} does not exist, is excluded, or its labels"):
+            snapshots.choose_namespace(probing, "ib")
+    assert snapshots.choose_namespace(installations.build_snapshot(trees, probed="default"), "roce") == "default"
     trees["namespaces"].pop()
     with pytest.raises(snapshots.SkipError, match="the labels of no namespace match"):
         snapshots.choose_namespace(installations.build_snapshot(trees), "ib")

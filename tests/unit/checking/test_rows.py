@@ -2,6 +2,7 @@
 
 import datetime as dt
 
+import devices
 import installations
 import missed_pods
 import msgspec
@@ -12,6 +13,7 @@ from broken_installations import (
     WEBHOOK,
     add_preflights,
     assess_trees,
+    change_claims,
     clear,
     drop,
     edit_policy,
@@ -99,7 +101,19 @@ def test_fixes_for_a_gitops_installation_change_the_repository(place, key, value
     assert "helm upgrade" not in hint
 
 
-COPY = {"metadata": {"name": "railwright-disabled"}, "data": {"objects.json": "[]"}}  # of `railwright disable`
+COPY = {  # of `railwright disable`
+    "metadata": {"name": "railwright-disabled"},
+    "data": {"objects.json": '[{"kind":"MutatingWebhookConfiguration","metadata":{"name":"railwright"}}]'},
+}
+
+
+def test_webhooks_that_the_copy_lacks_have_to_be_applied_first():
+    """They were deleted before `railwright disable`, and `enable` refuses to restore the bindings alone."""
+    trees = installations.healthy()
+    trees["mutating"].clear()
+    trees["disabled"] = [COPY | {"data": {"objects.json": "[]"}}]
+    hint = find(trees, "webhook-entries").hint
+    assert hint.startswith("apply the webhook configurations again: kubectl apply -k FOLDER")
 
 
 @pytest.mark.parametrize(
@@ -140,6 +154,18 @@ def start_extender(option):
     return change
 
 
+def set_complex_class(trees):
+    trees["device-classes"] = [devices.GPU_CLASS, devices.build_class("dranet", 'device.driver.startsWith("dra")')]
+
+
+def lose_pool_beside_other_gpus(trees):
+    """Let a node lose a device pool of the fabrics, whose gpusPerNode no node has."""
+    for transport in ("roce", "infiniband"):
+        edit_policy(f"transport: {transport}", f"transport: {transport}\n    gpusPerNode: 4")(trees)
+    for resources in find_named(trees, "nodes", "gpu-0")["status"].values():
+        del resources["nvidia.com/mlx5_1"]
+
+
 CLIENT_CA = "--client-ca=/tls/ca.crt"
 TCP = "apiVersion: railwright.io/v1alpha1\nfabrics: {plain: {transport: tcp}}\n"  # has no rails
 
@@ -161,6 +187,8 @@ OUTCOMES = [
     (lambda trees: trees["policy"][0]["data"].update({names.POLICY_KEY: TCP}), "volcano-configuration", "ok", "https"),
     (start_extender("--volcano-listen=:8715"), "volcano-configuration", "fail",
      "not https://railwright-extender.railwright-system.svc:8715/volcano"),
+    (change_claims(set_complex_class, clear("device-slices")), "claim-devices", "fail", "no ResourceSlice has a"),
+    (lose_pool_beside_other_gpus, "rail-offered", "warn", "1 of 3 nodes with accelerators: gpu-0"),
     (add_preflights(1, phase="Pending", hours=5), "preflight", "fail", "1 of 1 recent pod failed"),
     (add_preflights(1, label=""), "preflight", "fail", "1 of 1 recent pod failed"),
     (add_preflights(1, passing=2), "preflight", "warn", "1 of 3 recent pods failed"),
@@ -339,17 +367,22 @@ def test_a_server_that_lost_its_rights_is_named_with_the_kinds_and_the_commands(
     assert row.detail == f"{WEBHOOK}-1 has heard nothing of namespaces, nodes from the API server for five minutes"
     assert "kubectl -n railwright-system logs -l app.kubernetes.io/" in row.hint
     assert "apply the roles again: helm upgrade fabric-team CHART" in row.hint
+    stale = {f"{WEBHOOK}-0": ["resourceclaimtemplates"]}
+    [row] = [result for result in assess_trees(trees, stale_kinds=stale) if result.hint]
+    assert row.hint.endswith(" --reset-then-reuse-values --set webhook.claims=true")
 
 
-def build_silent_extender(minutes):
-    """Return a cluster with a pod placed so many minutes ago, and an extender that started half an hour ago."""
+def build_silent_extender(minutes, scheduler="volcano"):
+    """Return a cluster with a pod placed so many minutes ago, and an extender that is ready for half an hour."""
     trees = installations.healthy()
-    place("a", "volcano", "nvidia.com/mlx5_0")(trees)
-    time = (NOW - dt.timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": time}
-    trees["pods"][-1]["status"] = {"conditions": [bound]}
+    place("a", scheduler, "nvidia.com/mlx5_0")(trees)
+    placed, ready, start = (f"{NOW - dt.timedelta(minutes=ago):%Y-%m-%dT%H:%M:%SZ}" for ago in (minutes, 30, 600))
+    trees["pods"][-1]["status"] = {
+        "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": placed}]
+    }
     for pod in trees["own-pods"]:
-        pod["status"]["startTime"] = (NOW - dt.timedelta(minutes=30)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        pod["status"] |= {"startTime": start}  # its container has started again since
+        pod["status"]["conditions"][0]["lastTransitionTime"] = ready
     return trees
 
 
@@ -359,7 +392,8 @@ def build_silent_extender(minutes):
         (20, (0, 0), "the extender's pods have answered no scheduler; placed after "),
         (20, (0, 7), ""),
         (20, (0,), ""),  # the metrics of the other replica could not be read
-        (29, (0, 0), ""),  # a replica that was replaced then may have answered
+        (29.5, (0, 0), ""),  # a replica that was replaced then may have answered
+        (40, (0, 0), ""),  # the container may have answered before it started again
     ],
 )
 def test_pods_that_were_placed_while_no_scheduler_asked_the_extender_are_named(minutes, counts, words):
@@ -372,6 +406,14 @@ def test_pods_that_were_placed_while_no_scheduler_asked_the_extender_are_named(m
         assert result.detail.startswith(words)
         assert result.detail.endswith(": train/a")
         assert "railwright policy scheduler-config" in result.hint
+
+
+def test_the_scheduler_that_places_pods_in_place_of_the_one_that_asks_is_named():
+    trees = build_silent_extender(20, scheduler="default-scheduler")
+    results = assess_trees(trees, scheduler_requests={f"{EXTENDER}-{index}": 0 for index in range(2)})
+    [result] = [row for row in results if row.check == "schedulers" and row.subject == "roce"]
+    assert "have answered no scheduler; " in result.detail
+    assert result.detail.endswith("; default-scheduler has placed train/a, and the scheduler of these nodes is volcano")
 
 
 @pytest.mark.parametrize(
