@@ -216,6 +216,15 @@ def test_peers_share_a_nic_like_other_pods():
         assert score_once(build_request(build_pod("w-1", group="g", gpus=2), ["n"]), state).plan.bandwidth == share
 
 
+def test_peers_share_nics_whose_devices_they_do_not_request():
+    """As with `skip: devices`: the next pod goes to a node of its own."""
+    peers = [build_pod("w-0", group="g", gpus=4, rails=0, on="a-00")]
+    state = build_cluster(build_leaves(a=2), peers, {"train/g": 2})
+    decision = score_once(build_request(build_pod("w-1", group="g", gpus=4, rails=0), list(state.nodes)), state)
+    assert max(decision.scores, key=decision.scores.get) == "a-01"
+    assert decision.plan.bandwidth == 1
+
+
 # --- a job of one pod fills partly used nodes first; then the alignment of its rails decides ------------------
 
 

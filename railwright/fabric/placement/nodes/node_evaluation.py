@@ -138,7 +138,9 @@ def evaluate(kind: scheduling_request.SchedulingRequest, facts: NodeFacts) -> No
     if assignments:
         factors = [_compute_numa_factor(kind, assignment) for assignment in assignments[:slots]]
         has_unsplit_slot = _has_unsplit_slot(kind, facts, assignments[:slots])
-    shares = tuple([_compute_shares(kind, pools, pods) for pods in range(max(1, slots) + 1)])
+    accelerators = [usage[name] for name, _ in kind.demand.accelerators]
+    busy = max([-(-row.used // row.requested) for row in accelerators], default=0)
+    shares = tuple([_compute_shares(kind, pools, busy, pods) for pods in range(max(1, slots) + 1)])
     factors.sort(reverse=True)
     is_idle = all(devices.free >= devices.allocatable for devices in facts.devices)
     return NodeClass(
@@ -196,12 +198,13 @@ def _compute_numa_factor(kind: scheduling_request.SchedulingRequest, assignment:
 
 
 def _compute_shares(
-    kind: scheduling_request.SchedulingRequest, pools: tuple[Pool, ...], further_pods: int
+    kind: scheduling_request.SchedulingRequest, pools: tuple[Pool, ...], busy: int, further_pods: int
 ) -> tuple[Bandwidth, ...]:
     """Return the bandwidth of each needed rail as a share of all needed rails, for each of `further_pods` further pods.
 
     0 stands for the peers that the node runs: their NUMA nodes are unknown, so their rails count as aligned. Pods
-    share NICs with each other, with peers and with other jobs. Degraded rails count less.
+    share NICs with each other, with peers and with other jobs. Degraded rails count less. `busy` is the number of such
+    pods that the accelerators in use may belong to.
     """
     rail_count = sum(len(pool.need.rails) for pool in pools)
     shares: list[Bandwidth] = []
@@ -212,7 +215,9 @@ def _compute_shares(
         if pool.need.resource:
             # a pod with several devices of one NIC does not share the NIC with itself
             unit = max(amount, kind.count_devices_of_nics(pool.need))
-            pods = max(1, -(-(pool.devices.used + further_pods * amount) // unit))
+            # of pods that do not request devices, only the accelerators show that they are there
+            used = pool.devices.used if pool.devices.requested else max(pool.devices.used, busy * amount)
+            pods = max(1, -(-(used + further_pods * amount) // unit))
         free_share = min(1.0, max(0, pool.devices.free) / amount) if further_pods else 1.0
         rail_share = 1 / pods * free_share / rail_count
         shares.extend([rail_share * rate for rate in pool.rates])
