@@ -179,15 +179,15 @@ def write_results(name: str, **results: Any) -> dict[str, Any]:
     return document
 
 
-def wait_until_ready(ops_port: int, seconds: float = 300) -> None:
+def wait_until_ready(ops_port: int) -> None:
     """Wait until /readyz of a server answers. Exits if it does not in time."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
             urllib.request.urlopen(f"http://127.0.0.1:{ops_port}/readyz", timeout=30).close()
             return
         time.sleep(0.05)
-    raise SystemExit(f"the server is not ready after {seconds:.0f} s: see its /readyz")
+    raise SystemExit("the server is not ready after 300 s: see its /readyz")
 
 
 def describe_disturbance(durations: Sequence[float]) -> str:

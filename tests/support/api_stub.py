@@ -150,11 +150,9 @@ def serve(answer):
 
 
 @contextlib.asynccontextmanager
-async def serve_routes(
-    *routes: web.RouteDef, port: int = 0, tls: ssl.SSLContext | None = None, max_body: int = 1 << 20
-):
+async def serve_routes(*routes: web.RouteDef, port: int = 0, tls: ssl.SSLContext | None = None):
     """Serve these routes, on this port or a free one. Yields the port on 127.0.0.1."""
-    app = web.Application(client_max_size=max_body)
+    app = web.Application()
     app.add_routes(routes)
     runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()

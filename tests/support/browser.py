@@ -59,11 +59,11 @@ class Tab:
             raise PageError(details.get("exception", {}).get("description") or details["text"])
         return answer["result"].get("value")
 
-    async def until(self, condition: str, seconds: float = SECONDS) -> Any:
+    async def until(self, condition: str) -> Any:
         """Return the first true value of an expression."""
         last: object = None
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(SECONDS):
                 while True:
                     try:
                         if last := await self.js(

@@ -62,9 +62,9 @@ def build_requests(rails: Sequence[int], *, gpus: int) -> dict[str, Any]:
     return {"requests": requests, "constraints": pairs}
 
 
-def build_template_tree(name: str, rails: Sequence[int], *, gpus: int | None = None) -> dict[str, Any]:
+def build_template_tree(name: str, rails: Sequence[int]) -> dict[str, Any]:
     """Return a ResourceClaimTemplate with a GPU for each rail."""
-    spec = {"devices": build_requests(rails, gpus=len(rails) if gpus is None else gpus)}
+    spec = {"devices": build_requests(rails, gpus=len(rails))}
     kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
     return {**kind, "metadata": {"name": name}, "spec": {"spec": spec}}
 

@@ -116,9 +116,9 @@ def read_claim(tree: Mapping[str, Any]) -> objects.ResourceClaim:
     return msgspec.convert(tree, objects.ResourceClaim)
 
 
-def build_inventory(*nodes: str, classes: Sequence[Mapping[str, Any]] = CLASSES) -> inventory.Inventory:
-    """Return the devices of these nodes by these classes."""
+def build_inventory(*nodes: str) -> inventory.Inventory:
+    """Return the devices of these nodes by CLASSES."""
     known = inventory.Inventory()
-    known.class_sink.replace(read_classes(*classes))
+    known.class_sink.replace(read_classes(*CLASSES))
     known.slice_sink.replace(read_slices(*(tree for node in nodes for tree in build_slices(node))))
     return known

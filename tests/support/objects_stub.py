@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import api_stub
@@ -20,8 +20,8 @@ _OBJECT = re.compile(r"/namespaces/[^/]+/[^/]+/[^/]+$")
 class Objects:
     """The stored objects, and the requests. Unknown kinds are empty lists, or not served if `is_strict`."""
 
-    def __init__(self, stored: Mapping[str, dict] = {}, *, is_strict: bool = False) -> None:
-        self.stored: dict[str, dict] = dict(stored)
+    def __init__(self, *, is_strict: bool = False) -> None:
+        self.stored: dict[str, dict] = {}
         self.lists: dict[str, list[dict]] = {}
         self.asked: list[tuple[str, str]] = []
         self.writes: list[tuple[float, str, dict]] = []  # the time by time.monotonic(), the path, the object
@@ -54,10 +54,10 @@ class Objects:
         self.writes.append((time.monotonic(), path, self.stored[path]))
         return self.stored[path]
 
-    def refuse_next(self, *statuses: int, method: str = "POST") -> None:
-        """Answer the next writes by these statuses, and all others as usual."""
+    def refuse_next(self, *statuses: int) -> None:
+        """Answer the next POST requests by these statuses, and all others as usual."""
         left = list(statuses)
-        self.fault = lambda request: left.pop(0) if left and request.method == method else None
+        self.fault = lambda request: left.pop(0) if left and request.method == "POST" else None
 
     def release(self) -> None:
         """Release the requests that hang, and let watchers list again."""

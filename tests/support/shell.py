@@ -147,7 +147,6 @@ async def running(
     checks: probes.Probes | None = None,
     counters: metrics.Metrics | None = None,
     tasks: Sequence[server.ports.Task] = (),
-    refresh: Callable[[], None] = lambda: None,
     name: settings.ServerName = "webhook",
     volcano: Sequence[web.RouteDef] = (),
     **rules: Any,
@@ -168,7 +167,6 @@ async def running(
         checks or probes.Probes(),
         counters,
         volcano=build(volcano) if volcano else None,
-        refresh=refresh,
     )
     opened: asyncio.Future[Mapping[str, settings.Address]] = asyncio.get_running_loop().create_future()
     ended = asyncio.ensure_future(shell.run(tasks, on_listening=opened.set_result))
@@ -228,9 +226,9 @@ def serial_of(pair: pki.Pair) -> int:
     return x509.load_pem_x509_certificate(pair.certificate_pem).serial_number
 
 
-async def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+async def until(condition: Callable[[], Any]) -> Any:
     """Return the first true value of a condition, which may be asynchronous."""
-    async with asyncio.timeout(seconds):
+    async with asyncio.timeout(PATIENCE):
         while True:
             value = condition()
             if inspect.isawaitable(value):

@@ -133,14 +133,14 @@ def build_roce(root: pathlib.Path, rails: int = 4, *, offsets: Sequence[int] = (
     return node
 
 
-def build_infiniband(root: pathlib.Path, rails: int = 8, *, visible: bool = True, interfaces: bool = True) -> Node:
+def build_infiniband(root: pathlib.Path, rails: int = 8, *, interfaces: bool = True) -> Node:
     """Return a pod with a virtual function of each of eight NICs, and IPoIB interfaces; mlx5_0 is the host's."""
     node = Node(root)
     node.add_interface("eth0", "10.244.1.20/24", mtu=1500)
     node.add_device("mlx5_0", pci=name_function(0), link_layer="InfiniBand", visible=False)
     for rail in range(rails):
         function = name_function(rail, function=1)
-        node.add_device(f"mlx5_{9 * rail + 2}", pci=function, link_layer="InfiniBand", visible=visible)
+        node.add_device(f"mlx5_{9 * rail + 2}", pci=function, link_layer="InfiniBand")
         if interfaces:
             node.add_interface(f"net{rail + 1}", f"10.{rail + 10}.0.5/16", mtu=4092, pci=f"/sys/devices/{function}")
     return node

@@ -86,9 +86,9 @@ def handle(body: bytes, by: Any, at: Any = None) -> reviews.Answer:
     return coroutines.complete(workloads.handle(body, by, lambda namespace: at or admitting.build_facts(namespace)))
 
 
-def get_response(body: bytes, by: Any, at: Any = None) -> dict:
+def get_response(body: bytes, by: Any) -> dict:
     """Return the response to a review."""
-    response: dict = json.loads(handle(body, by, at).body)["response"]
+    response: dict = json.loads(handle(body, by).body)["response"]
     return response
 
 

@@ -53,7 +53,7 @@ class Installation:
 
         await waiting.wait(is_known, describe=f"the webhook to know fabric {name}")
 
-    async def wait_available(self, *, seconds: float = 240) -> None:
+    async def wait_available(self) -> None:
         """Wait until every replica of the newest template is available and no other is left."""
 
         async def is_available() -> bool:
@@ -65,7 +65,7 @@ class Installation:
                 assert status["observedGeneration"] == deployment["metadata"]["generation"]
             return True
 
-        await waiting.wait(is_available, seconds=seconds, describe=self._explain)
+        await waiting.wait(is_available, seconds=240, describe=self._explain)
 
     async def list_pods(self, component: str = "") -> list[dict[str, Any]]:
         """Return the pods of a component, or of all, that are not being deleted."""

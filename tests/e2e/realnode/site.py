@@ -68,10 +68,10 @@ class Site:
             await self.nodes[name].load(image)
         await waiting.wait(self._are_ready, seconds=_READY_SECONDS, describe=self._explain)
 
-    async def execute(self, namespace: str, pod: str, *command: str, container: str = "", seconds: float = 300) -> str:
+    async def execute(self, namespace: str, pod: str, *command: str, container: str = "") -> str:
         """Run a command in a container, as `kubectl exec` does."""
         options = [f"--namespace={namespace}", *([f"--container={container}"] if container else [])]
-        return await self.plane.kubectl("exec", *options, pod, "--", *command, seconds=seconds)
+        return await self.plane.kubectl("exec", *options, pod, "--", *command, seconds=300)
 
     def describe_node(self, name: str) -> layout.Node:
         """Return the settings of a node of the site."""
@@ -116,8 +116,8 @@ def _count_resources(allocatable: Mapping[str, Any]) -> int:
     return sum("/" in name and int(amount) > 0 for name, amount in allocatable.items())
 
 
-def _tail(path: pathlib.Path, lines: int = 15) -> str:
-    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+def _tail(path: pathlib.Path) -> str:
+    return "\n".join(path.read_text(errors="replace").splitlines()[-15:])
 
 
 def logs_in(folder: pathlib.Path) -> pathlib.Path:

@@ -33,9 +33,9 @@ class Api:
         self._volcano_jobs: set[tuple[str | None, str]] = set()
         self._resources: dict[str, tuple[str, str, bool]] = {}  # kind -> (prefix, plural, namespaced)
 
-    async def get(self, kind: str, name: str, namespace: str | None = None, *, subresource: str = "") -> Object:
+    async def get(self, kind: str, name: str, namespace: str | None = None) -> Object:
         """Return one object."""
-        return await self.request("GET", await self._path(kind, namespace, name, subresource))
+        return await self.request("GET", await self._path(kind, namespace, name))
 
     async def get_or_none(self, kind: str, name: str, namespace: str | None = None) -> Object | None:
         """Return one object, None if there is none."""

@@ -51,11 +51,11 @@ def fabric(rails: int | Sequence[Mapping[str, Any]] = 1, **keys: Any) -> dict[st
     return {"transport": "infiniband", "rails": [*rails], "resolve": "never", **keys}
 
 
-def fabric_of_claims(claims: Mapping[str, Any] | None = None, **keys: Any) -> dict[str, Any]:
+def fabric_of_claims(**keys: Any) -> dict[str, Any]:
     """Return a fabric whose rails and GPUs are requested by claims, on nodes with the slices of `devices`."""
     rails = [{"name": f"rail{k}", "device": device} for k, device in enumerate(devices.RDMA_DEVICES)]
-    classes = {"deviceClass": "dranet", "acceleratorClass": "gpu.nvidia.com"}
-    return fabric(rails, gpusPerNode=8, claims={**classes, **(claims or {})}, **keys)
+    claims = {"deviceClass": "dranet", "acceleratorClass": "gpu.nvidia.com"}
+    return fabric(rails, gpusPerNode=8, claims=claims, **keys)
 
 
 def policy(fabrics: Mapping[str, Mapping[str, Any]], **keys: Any) -> str:

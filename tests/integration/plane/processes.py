@@ -97,9 +97,9 @@ class Process:
         if not self.running:
             raise waiting.HopelessError(f"{self.name} {self.state}; its log {self.log} ends:\n{self.tail()}")
 
-    def tail(self, lines: int = 25) -> str:
+    def tail(self) -> str:
         """Return the last lines of its output."""
-        return "\n".join(self.output().splitlines()[-lines:])
+        return "\n".join(self.output().splitlines()[-25:])
 
     def find_lines(self, word: str, lines: int) -> list[str]:
         """Return the last errors and warnings of a program that logs by klog, then its last lines with this word."""
@@ -108,12 +108,12 @@ class Process:
         about = [line for line in output if word in line and not _BAD.match(line)]
         return bad[-lines:] + about[-lines:]
 
-    async def stop(self, *, seconds: float = 15) -> int:
-        """Send SIGTERM, and SIGKILL after `seconds`. Return the exit code (negative: signal)."""
+    async def stop(self) -> int:
+        """Send SIGTERM, and SIGKILL after 15 seconds. Return the exit code (negative: signal)."""
         if self.running:
             os.kill(self.pid, signal.SIGTERM)
             try:
-                await waiting.wait(lambda: not self.running, seconds=seconds, describe=f"{self.name} to end")
+                await waiting.wait(lambda: not self.running, seconds=15, describe=f"{self.name} to end")
             except AssertionError:
                 return await self.kill()
         return self._reap()

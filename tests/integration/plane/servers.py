@@ -28,11 +28,9 @@ class Server:
         self.ops_port = int((await self.process.line(_LINE.format("ops "))).group(2))
         return self
 
-    async def ready(self, *, seconds: float = 60) -> "Server":
+    async def ready(self) -> "Server":
         """Wait until /readyz succeeds, and return the server."""
-        await schedulers.healthy(
-            self._session, components.Health(f"{self.ops_url}/readyz"), self.process, seconds=seconds
-        )
+        await schedulers.healthy(self._session, components.Health(f"{self.ops_url}/readyz"), self.process)
         return self
 
     @property

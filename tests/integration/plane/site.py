@@ -165,14 +165,14 @@ async def metric(server: servers.Server, name: str, **labels: str) -> float:
     return total
 
 
-async def wait_policy(server: servers.Server, text: str, *, seconds: float = 30) -> None:
+async def wait_policy(server: servers.Server, text: str) -> None:
     """Wait until a policy is in force."""
     digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
     async def is_in_force() -> bool:
         return await metric(server, "railwright_policy_info", digest=digest) == 1
 
-    await waiting.wait(is_in_force, describe=f"policy {digest} to be in force", seconds=seconds)
+    await waiting.wait(is_in_force, describe=f"policy {digest} to be in force")
 
 
 async def wait_metric(server: servers.Server, name: str, value: float, **labels: str) -> None:

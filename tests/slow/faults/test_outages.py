@@ -4,7 +4,7 @@ import json
 
 import pytest_asyncio
 import yaml
-from plane import api, audit_log, conditions, guard, manifests, ports, registration, waiting
+from plane import api, audit_log, guard, manifests, ports, registration, waiting
 from plane import site as sites
 
 INJECTION, FABRIC = "railwright.io/injection", "railwright.io/fabric"
@@ -152,37 +152,6 @@ async def wait_for_pods(plane, namespace: str, count: int) -> list[dict]:
         return pods
 
     return await waiting.wait(list_enough, describe=f"{count} pods", seconds=60)
-
-
-async def test_54_a_deleted_network_refuses_new_pods(plane, namespace, site):
-    rail = {"name": "rail0", "network": f"{namespace}/rail0", "resource": "x.y/vf", "device": "mlx5_0"}
-    await plane.api.create(manifests.network("rail0", "x.y/vf"), namespace=namespace)
-    await site.install(manifests.policy({"roce": manifests.fabric([rail], transport="roce")}), namespace)
-    deployment = manifests.workload("Deployment", pod(fabric="roce"), name="train", replicas=2)
-    await plane.api.create(deployment, namespace=namespace)
-    before = {pod["metadata"]["name"]: pod["metadata"] for pod in await wait_for_pods(plane, namespace, 2)}
-    await plane.api.delete("NetworkAttachmentDefinition", "rail0", namespace)
-    asked = pod(fabric="roce")
-
-    async def read_refusal_of() -> str:
-        return await refusal(plane, namespace, asked)
-
-    message = await waiting.wait(read_refusal_of, describe="the deleted network to be noticed")
-    assert f"NetworkAttachmentDefinition {namespace}/rail0" in message
-    await plane.api.patch("apps/v1/Deployment", "train", {"spec": {"replicas": 3}}, namespace)
-
-    event = await conditions.wait_event(plane.api, namespace, "FabricRefused", f"{namespace}/rail0")
-    assert event["involvedObject"]["kind"] == "ReplicaSet"
-    after = {pod["metadata"]["name"]: pod["metadata"] for pod in await plane.api.list("Pod", namespace)}
-    assert set(after) == set(before)
-    assert all(after[name]["resourceVersion"] == before[name]["resourceVersion"] for name in before)
-
-    await plane.api.create(manifests.network("rail0", "other.y/vf"), namespace=namespace)
-
-    created = await waiting.wait(lambda: create(plane, namespace, asked), describe="the changed network")
-    limits = created["spec"]["containers"][0]["resources"]["limits"]
-    assert limits["other.y/vf"] == "1", limits
-    assert any("other.y/vf" in warning for warning in plane.api.warnings), plane.api.warnings
 
 
 async def test_55_a_namespace_opts_in_while_pods_are_created(plane, namespace, site, shipped):
