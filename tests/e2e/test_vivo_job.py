@@ -50,16 +50,3 @@ async def test_pods_that_share_a_node_share_its_devices(sharing_ranks):
         assert await rank.has_capability(ranks.IPC_LOCK)
         await rank.check_shared_memory(32)
     assert [sorted(gpus) for gpus in gpus_by_node.values()] == [sorted(ALL_GPUS)] * 2, "no GPU twice"
-
-
-async def test_ranks_have_the_variables_of_the_handwritten_job(sharing_ranks):
-    for rank in sharing_ranks:
-        assert await rank.read_nccl() == {
-            "NCCL_DEBUG": "WARN",
-            "NCCL_IB_ADDR_RANGE": "172.16.0.0/14",
-            "NCCL_IB_HCA": "=mlx5_0,mlx5_1,mlx5_2,mlx5_3",
-            "NCCL_IB_TC": "106",
-            "NCCL_SOCKET_IFNAME": "=eth0",
-        }
-        environment = await rank.read_environment()
-        assert (environment["GLOO_SOCKET_IFNAME"], environment["TP_SOCKET_IFNAME"]) == ("eth0", "eth0")

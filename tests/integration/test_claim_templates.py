@@ -6,9 +6,6 @@ from plane import claim_gangs, conditions, gangs, manifests
 
 POLICY = manifests.policy({"efa": manifests.fabric_of_claims(transport="efa", railsPerPod="proportional")})
 CLASSES = (devices.GPU_CLASS, devices.NIC_CLASS)
-ROOT_OF = {f"gpu-{number}": devices.ROOTS[number // 2] for number in range(8)} | {
-    f"pci-0000-{root}-1b-0": root for root in devices.ROOTS
-}
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -48,8 +45,8 @@ async def list_rails(plane, namespace, pods):
 
 def find_pairs(held, gpus_of_nic):
     """Return the PCIe roots of the NICs and GPUs that were allocated for each group."""
-    roots = [ROOT_OF[device] for request, device in sorted(held.items()) if not request.startswith("gpu")]
-    gpus = [ROOT_OF[held[f"gpu{number}"]] for number in range(len(roots) * gpus_of_nic)]
+    roots = [devices.ROOT_OF[device] for request, device in sorted(held.items()) if not request.startswith("gpu")]
+    gpus = [devices.ROOT_OF[held[f"gpu{number}"]] for number in range(len(roots) * gpus_of_nic)]
     return roots, gpus
 
 

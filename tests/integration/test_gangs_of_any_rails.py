@@ -16,8 +16,6 @@ POLICY = manifests.policy({"any": manifests.fabric_of_claims(railsPerPod="propor
 # NICs of each node that other pods hold, with their GPUs. By its nodes, leaf a is the smallest that has eight places;
 # by what is free, leaf b is the only one that has six: four, one and one.
 HELD = {"a-00": 2, "a-01": 2, "b-00": 0, "b-01": 3, "b-02": 3, "c-00": 0}
-ROOT = {f"gpu-{number}": devices.ROOTS[number // 2] for number in range(8)}
-ROOT |= {f"pci-0000-{root}-1b-0": root for root in devices.ROOTS}
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -100,6 +98,6 @@ async def test_claims_of_others_decide_the_leaf_of_a_gang(plane, namespace, call
     for pod in pods:
         held = devices_of[pod["metadata"]["name"]]
         (nic,) = [device for device in held if device.startswith("pci")]
-        assert (len(held), len({ROOT[device] for device in held})) == (3, 1), held
+        assert (len(held), len({devices.ROOT_OF[device] for device in held})) == (3, 1), held
         nics.setdefault(gangs.get_node(pod), set()).add(nic)
     assert len(nics["b-00"]) == len(devices.ROOTS)  # the pods of one gang have four different rails there

@@ -1,4 +1,4 @@
-"""Gangs and degraded rails under kube-scheduler, which places pod by pod and adds its own scores."""
+"""Gangs under kube-scheduler, which places pod by pod and adds its own scores."""
 
 import asyncio
 import contextlib
@@ -69,22 +69,6 @@ async def test_two_gangs_at_once_do_not_share_a_leaf(plane, kube, nodes, namespa
     assert sorted(leaves) == [["one"], ["two"]], leaves
 
 
-async def test_small_pods_fill_a_partly_used_node_first(plane, kube, nodes, namespace):
-    await gangs.make_leaves(nodes, gangs.SHARED, a=3)
-    await nodes.resize("a-01", {"cpu": 8})  # by CPU it is the last that kube-scheduler itself would choose
-    await gangs.hold_devices(plane.api, namespace, "a-01", limits={"nvidia.com/gpu": 4, "cpu": 4, **gangs.ONE_EACH})
-    await gangs.wait_until_taken(kube, "a-01", rails=gangs.SHARED)
-    half = gangs.pod("half-0", gpus=4, labels={"half": "one"})
-    await gangs.create(plane.api, namespace, [half])
-    (placed,) = await gangs.wait_bound(plane.api, namespace, 1, "half=one")
-    assert gangs.get_node(placed) == "a-01"
-    for index in (1, 2):
-        await gangs.create(plane.api, namespace, [gangs.pod(f"half-{index}", gpus=4, labels={"half": "two"})])
-        placed = await gangs.wait_bound(plane.api, namespace, index, "half=two")
-        await gangs.wait_until_taken(kube, *map(gangs.get_node, placed), rails=gangs.SHARED)
-    assert len({gangs.get_node(pod) for pod in placed}) == 1
-
-
 @contextlib.contextmanager
 def struck(kube, path: str, number: int, act):
     """Call `act` while kube-scheduler waits for the `number`-th answer to a path."""
@@ -119,15 +103,3 @@ async def test_a_gang_stays_together_when_the_extender_restarts(plane, kube, nod
     # A filter that fails is tried again. A prioritize that fails goes unsaid: that one pod is placed without us.
     assert len(set(leaves)) <= most, leaves
     assert leaves[:2] == ["right", "right"]
-
-
-async def test_a_degraded_rail_lowers_the_score(plane, kube, nodes, namespace):
-    for name in ("degraded", "whole", "dead"):
-        await nodes.make(name, gpus=4, rails=gangs.SHARED)
-    await nodes.offer("degraded", {gangs.RAILS[0]: 50})
-    await nodes.offer("dead", {gangs.RAILS[0]: 0})
-    await gangs.wait_until_taken(kube, "dead")  # the watch shows changes in their order: that of `degraded` too
-    await nodes.resize("whole", {"cpu": 4})  # by CPU kube-scheduler itself prefers the other
-    kinds = {"gpus": 4, "rails": gangs.ONE_EACH}
-    assert await gangs.place(plane.api, namespace, "first", **kinds) == "whole"
-    assert await gangs.place(plane.api, namespace, "second", **kinds) == "degraded"

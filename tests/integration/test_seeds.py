@@ -18,7 +18,6 @@ from plane import comparable_pods, conditions, jobs, manifests
 INJECTION = "railwright.io/injection"
 RUN = re.compile(r"-run-[0-9a-f]{8}\b")  # the end of the name of a Volcano Job
 HASHES = ("controller-revision-hash", "leaderworkerset.sigs.k8s.io/template-revision-hash")  # of the templates
-MULTUS = "k8s.v1.cni.cncf.io/networks"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,24 +153,3 @@ async def test_a_labelled_job_makes_the_pods_of_the_handwritten_job(plane, contr
     for name, pod in admitted.items():
         assert read_meaning(pod) == read_meaning(by_hand[name])
         assert INJECTION in pod["metadata"]["annotations"]
-
-
-async def test_pods_of_vivo_share_a_node_with_rails_of_their_own(plane, nodes, home, installed):
-    row, namespace = "vivo-roce", "training"
-    await home(namespace, "spiderpool")
-    for document in yaml.safe_load_all((EXAMPLES / row / "networks.yaml").read_text()):
-        await plane.api.create(document)
-    await nodes.make("gpu-0", rails=CX6)
-    await installed(row, namespace)
-    (ours,) = read_jobs(row, "job")
-    await plane.api.create(copy.deepcopy(ours))
-    pods = await conditions.wait_running(plane.api, namespace, f"volcano.sh/job-name={ours['metadata']['name']}", 2)
-    assert {pod["spec"]["nodeName"] for pod in pods} == {"gpu-0"}, "two pods of four GPUs, one node of eight"
-    for pod in pods:
-        assert pod["metadata"]["annotations"][MULTUS].count("@net") == 4
-    template = ours["spec"]["tasks"][0]["template"]
-    spec = template["spec"] | {"hostNetwork": True, "schedulerName": "none"}
-    bare = manifests.build("Pod", "host", {"namespace": namespace, "labels": ours["metadata"]["labels"]}, spec=spec)
-    created = await plane.api.create(bare)
-    assert MULTUS not in created["metadata"]["annotations"]
-    assert any("hostNetwork" in warning and "fabric roce adds no networks" in warning for warning in plane.api.warnings)

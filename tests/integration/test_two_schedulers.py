@@ -17,50 +17,39 @@ async def both(plane):
         yield running
 
 
-class Kube:
-    """Creates gangs for kube-scheduler: pods with a label."""
-
-    async def create(self, both, namespace, gang, size):
-        pods = gangs.build_gang(gang, size, **SMALL)
-        await gangs.release(both.plane.api, namespace, pods, seen_by=both.extender)
-
-    async def bound(self, plane, namespace, gang, size):
-        return await gangs.wait_bound(plane.api, namespace, size, f"{gangs.GROUP}={gang}", seconds=120)
-
-    async def delete(self, plane, namespace, gang):
-        await remove(plane, namespace, f"{gangs.GROUP}={gang}")
+async def create_for_kube(both, namespace, gang, size):
+    """Create pods with a common label."""
+    await gangs.release(both.plane.api, namespace, gangs.build_gang(gang, size, **SMALL), seen_by=both.extender)
 
 
-class Volcano:
-    """Creates gangs for Volcano: its Jobs."""
-
-    async def create(self, both, namespace, gang, size):
-        await both.plane.api.create(gangs.volcano_job(gang, size, **SMALL), namespace=namespace)
-
-    async def bound(self, plane, namespace, gang, size):
-        return await gangs.wait_bound(plane.api, namespace, size, f"{gangs.VOLCANO_JOB}={gang}", seconds=120)
-
-    async def delete(self, plane, namespace, gang):
-        await plane.api.delete(manifests.VOLCANO_JOB, gang, namespace)
-        await remove(plane, namespace, f"{gangs.VOLCANO_JOB}={gang}")
+async def create_for_volcano(both, namespace, gang, size):
+    """Create a Job of Volcano."""
+    await both.plane.api.create(gangs.volcano_job(gang, size, **SMALL), namespace=namespace)
 
 
-KUBE, VOLCANO = Kube(), Volcano()
+CREATE = {gangs.GROUP: create_for_kube, gangs.VOLCANO_JOB: create_for_volcano}  # by the label of a gang's pods
 
 
-async def remove(plane, namespace, labels):
-    """Delete pods at once, and wait until they are gone."""
+async def run(both, namespace, label, gang, size):
+    """Create a gang; return its bound pods."""
+    await CREATE[label](both, namespace, gang, size)
+    return await gangs.wait_bound(both.plane.api, namespace, size, f"{label}={gang}", seconds=120)
+
+
+async def remove(client, namespace, label, gang):
+    """Delete a gang with its Job if it has one, and wait until its pods are gone."""
+    await client.delete(manifests.VOLCANO_JOB, gang, namespace)
 
     async def are_gone():
-        listed = await plane.api.list("Pod", namespace, labels=labels)
+        listed = await client.list("Pod", namespace, labels=f"{label}={gang}")
         for pod in listed:
-            await plane.api.delete("Pod", pod["metadata"]["name"], namespace, grace=0)
+            await client.delete("Pod", pod["metadata"]["name"], namespace, grace=0)
         return not listed
 
-    await waiting.wait(are_gone, describe=f"the pods with {labels} to be gone")
+    await waiting.wait(are_gone, describe=f"the pods of {gang} to be gone")
 
 
-async def assert_each_has_a_node(plane, both, *gangs_of_pods):
+async def assert_each_has_a_node(both, *gangs_of_pods):
     """Assert that no node has two of these pods, and that the extender counts each of them once."""
     taken = [gangs.get_node(pod) for pods in gangs_of_pods for pod in pods]
     assert len(set(taken)) == len(taken), sorted(taken)
@@ -68,19 +57,17 @@ async def assert_each_has_a_node(plane, both, *gangs_of_pods):
     await gangs.wait_until_taken(both, *taken)
 
 
-@pytest.mark.parametrize(("old", "new"), [(KUBE, VOLCANO), (VOLCANO, KUBE)], ids=["to volcano", "to kube-scheduler"])
-async def test_a_gang_recreated_for_the_other_scheduler_gets_one_leaf_again(plane, both, nodes, namespace, old, new):
+@pytest.mark.parametrize("old", CREATE, ids=["to volcano", "to kube-scheduler"])
+async def test_a_gang_recreated_for_the_other_scheduler_gets_one_leaf_again(plane, both, nodes, namespace, old):
+    (new,) = CREATE.keys() - {old}
     await gangs.make_leaves(nodes, a=4, b=6)
-    await old.create(both, namespace, "train", 4)
-    before = await old.bound(plane, namespace, "train", 4)
-    await new.create(both, namespace, "other", 3)
-    other = await new.bound(plane, namespace, "other", 3)
-    await old.delete(plane, namespace, "train")
+    before = await run(both, namespace, old, "train", 4)
+    other = await run(both, namespace, new, "other", 3)
+    await remove(plane.api, namespace, old, "train")
     # with fewer than four nodes seen free in each leaf, the gang would be split
     await gangs.wait_until_free(both, *map(gangs.get_node, before))
-    await new.create(both, namespace, "train", 4)
-    after = await new.bound(plane, namespace, "train", 4)
+    after = await run(both, namespace, new, "train", 4)
     assert set(gangs.list_leaves(before)) == set(gangs.list_leaves(after)) == {"a"}
-    await assert_each_has_a_node(plane, both, after, other)
+    await assert_each_has_a_node(both, after, other)
     said = await commands.explain(plane, both.extender, namespace, after[0]["metadata"]["name"])
     assert (said["gang"]["size"], said["gang"]["leaves"]) == (4, 1), said

@@ -9,6 +9,9 @@ from railwright.fabric.claims import inventory, objects
 
 ROOTS = ("10", "20", "90", "a0")  # PCI root complexes; each has two GPUs and a NIC
 RDMA_DEVICES = ("rdmap16s27", "rdmap32s27", "rdmap144s27", "rdmap160s27")
+ROOT_OF = {f"gpu-{number}": ROOTS[number // 2] for number in range(8)} | {
+    f"pci-0000-{root}-1b-0": root for root in ROOTS
+}
 _API = "resource.k8s.io/v1"
 
 

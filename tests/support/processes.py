@@ -42,8 +42,8 @@ class Process(shell.Ports):
         assert self.port, self.log
         return self
 
-    async def ready(self, seconds: float = shell.PATIENCE) -> None:
-        deadline = time.monotonic() + seconds
+    async def ready(self) -> None:
+        deadline = time.monotonic() + shell.PATIENCE
         last = ""
         while time.monotonic() < deadline:
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):

@@ -16,7 +16,6 @@ from plane.manifests import LEAF, RAILS, SPINE
 from plane.nodes import Nodes
 
 ONE_EACH: Mapping[str, int] = dict.fromkeys(RAILS, 1)  # exclusive
-SHARED: Mapping[str, int] = dict.fromkeys(RAILS, 100)
 WHOLE: Mapping[str, int] = {"nvidia.com/gpu": 8, **ONE_EACH}  # what a pod takes that takes a node's GPUs and rails
 VOLCANO_JOB = "volcano.sh/job-name"
 JOB_NAME, JOB_INDEX = "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"

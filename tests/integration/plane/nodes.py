@@ -80,11 +80,6 @@ class Nodes:
         change = {"status": {"capacity": changed, "allocatable": changed}}
         await self._api.patch("Node", name, change, subresource="status")
 
-    async def offer(self, name: str, resources: Mapping[str, int]) -> None:
-        """Change a node's allocatable devices: fewer if a device is unhealthy, 0 without the device plugin."""
-        change = {"status": {"allocatable": {resource: str(count) for resource, count in resources.items()}}}
-        await self._api.patch("Node", name, change, subresource="status")
-
     async def mark_broken(self, name: str, rails: str | None) -> None:
         """Name broken rails in the annotation of a node; None removes the annotation."""
         await self._api.patch("Node", name, {"metadata": {"annotations": {"railwright.io/broken-rails": rails}}})
