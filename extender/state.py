@@ -70,7 +70,11 @@ class Pods:
 
 
 def list_watches(state: State) -> list[reflector.WatchSpec]:
-    """Return a watch for each kind. A partial list of nodes or pods is still consistent, and is applied gradually."""
+    """Return a watch for each kind.
+
+    A partial list of nodes, pods or sizes of gangs is still consistent, and is applied gradually. So the specs of
+    thousands of workloads, as plain data, are not in memory at once.
+    """
     cluster, watch = state.cluster, reflector.WatchSpec
     nodes = sinks.Functions(
         cluster.replace_nodes, cluster.upsert_node, lambda node: cluster.remove_node(node.metadata.name)
@@ -95,6 +99,7 @@ def list_watches(state: State) -> list[reflector.WatchSpec]:
                     functools.partial(cluster.sizes.upsert, kind),
                     functools.partial(cluster.sizes.remove, kind),
                 ),
+                gradual=True,
             )
             for kind in membership.SIZE_KINDS
         ),

@@ -1,13 +1,17 @@
 """Kinds that the extender watches: its role allows each, and a snapshot has every one with a gang's size."""
 
+import asyncio
 import pathlib
 import textwrap
+import tracemalloc
+from unittest import mock
 
+import msgspec
 import pytest
 import yaml
 
 from extender import state as states
-from railwright.cluster import installed_names, snapshots
+from railwright.cluster import installed_names, reflector, resources, snapshots, watch_wire
 from railwright.fabric import hypernodes
 from railwright.fabric.workloads import membership
 
@@ -110,3 +114,25 @@ def test_the_role_for_the_dashboard_reads_the_policy_and_the_last_valid_one():
 
 def test_a_kind_without_its_crd_does_not_keep_the_extender_from_being_ready():
     assert {kind.name for kind in kinds() if not kind.optional} == BUILT_IN
+
+
+def test_the_first_list_of_workloads_is_not_in_memory_at_once():
+    """A cluster may have ten thousand ReplicaSets, of which the extender needs a number each."""
+    state = states.State()
+    (spec,) = [watch for watch in states.list_watches(state) if watch.kind is resources.GANG_SIZES["replicasets.apps"]]
+    env = [{"name": f"NAME_{number}", "value": str(number)} for number in range(100)]
+
+    async def write_pages(*_):
+        for page in range(20):
+            rows = [{"metadata": {"name": f"r{page}-{row}"}, "spec": {"replicas": 2, "env": env}} for row in range(50)]
+            yield watch_wire.List([msgspec.Raw(msgspec.json.encode(row)) for row in rows])
+
+    source = reflector.Reflector(None, spec)
+    with mock.patch.object(watch_wire, "read_pages", write_pages):
+        tracemalloc.start()
+        asyncio.run(source._list())
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert source.objects == 1000
+    assert state.cluster.get_gang_size(membership.GangKey("/ReplicaSet/r9-9/"), observed=1) == 2
+    assert peak < 5_000_000
