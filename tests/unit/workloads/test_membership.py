@@ -20,10 +20,12 @@ VOLCANO = {GROUP: "job-1f"}
 
 def test_the_first_matching_source_names_the_gang():
     owner = {"kind": "ReplicaSet", "name": "rs", "uid": "u"}
+    in_tree = {"schedulingGroup": {"podGroupName": "pg"}}  # the Job controller writes one for each Job
     for of, gang in (
         (pod(annotations=VOLCANO, labels={"volcano.sh/job-name": "job"}), "ns/job-1f"),
         (pod(labels={"scheduling.x-k8s.io/pod-group": "pg"}), "ns/pg"),
-        (pod(spec={"schedulingGroup": {"podGroupName": "pg"}}), "ns/pg"),
+        (pod(spec=in_tree), "ns/pg"),
+        (pod(labels={"batch.kubernetes.io/job-name": "j"}, spec=in_tree), "ns/job/j"),
         (pod(owner={**owner, "controller": True}), "ns/ReplicaSet/rs/u"),
         (pod(owner=owner), ""),
         (pod(), ""),
