@@ -194,6 +194,8 @@ def rename_fabric(trees):
             "Deployment", "dep", {"labels": {names.FABRIC: "old"}}, labels={names.FABRIC: "old"}
         )
     )
+    # admitted in mode warn: its pods do not get the label, because the template of a Job cannot be changed
+    trees["jobs.v1.batch"].append(installations.build_workload("Job", "job", {}, labels={names.FABRIC: "old"}))
     trees["pods"].append(installations.pod("dep-0", {names.FABRIC: "old"}, {names.INJECTION: "{}"}, gpus=8))
 
 
@@ -393,7 +395,7 @@ BREAKS = {
         "workload-keys", "warn", "CronJob train/nightly: LabelNotPassed: "),
     "a renamed fabric": (
         rename_fabric, "workload-keys", "warn",
-        "the policy has no fabric 'old', which Deployment train/dep, Pod train/dep-0 name: "),
+        "the policy has no fabric 'old', named by Deployment train/dep, Pod train/dep-0: "),
     "a pod of a scheduler that does not ask": (
         place("notebook", "team-scheduler", injected=False), "schedulers", "warn",
         "team-scheduler has placed train/notebook, and the scheduler of these nodes is volcano"),

@@ -183,7 +183,12 @@ def _describe_lost_fabrics(
     """Yield a line for each fabric that the policy does not have, with the workloads and pods that name it."""
     users = defaultdict(list)
     for workload in workloads:
-        for label in {template.label or names.FABRIC_NONE for template in workload.templates} - {names.FABRIC_NONE}:
+        labels = [
+            # the pods of an object whose templates are immutable have the label only if its template has it
+            template.pod.metadata.labels.get(names.FABRIC) if workload.kind.is_frozen else template.label
+            for template in workload.templates
+        ]
+        for label in {label for label in labels if label} - {names.FABRIC_NONE}:
             fabric = policy.resolve_default(label) or label
             users[fabric].append(f"{workload.kind.name} {workload.metadata.full_name}")
     for pod in snapshot.peek("pods"):
@@ -193,7 +198,7 @@ def _describe_lost_fabrics(
             users[intent.find_fabric_name(pod, policy)].append(f"Pod {pod.metadata.full_name}")
     for fabric in sorted(users.keys() - policy.fabrics.keys() - {""}):
         yield (
-            f"the policy has no fabric {text.quote(fabric)}, which {text.join_first(users[fabric], 5)} name: their "
+            f"the policy has no fabric {text.quote(fabric)}, named by {text.join_first(users[fabric], 5)}: their "
             "next pods are rejected, and the next update of a workload whose template lacks the label; define the "
             f"fabric ({rows.EDIT_POLICY}), or change the labels {names.FABRIC} that name it"
         )

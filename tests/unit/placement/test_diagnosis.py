@@ -100,16 +100,19 @@ def test_the_reason_names_the_rails_that_the_gang_cannot_use():
     )
 
 
-def test_reason_for_a_shortage_names_the_missing_devices_and_the_pods_that_use_them():
+def test_reason_for_a_shortage_names_the_missing_devices_and_the_pods_that_use_them_where_their_end_would_help():
     held = [build_pod("llm-3", gpus=0, rails=0, on="a-02")]
     held[0].spec.containers[0].resources.requests_or_none.update({RESOURCES[2]: "1"})
-    decision, why = messages(build_leaves(a=6), 8, held)
+    shortage = "1 node: rail2 has 0 of 1 free, 1 needed"
+    decision, why = messages(build_leaves(a=6), 6, held)
     assert not decision.plan.is_complete
+    remain = "6 pods remain, each with rail0..rail3; the cluster has slots for 5"
+    assert why == (remain, shortage, "rail2 on a-02 is used by train/llm-3")
+    _, why = messages(build_leaves(a=6), 8, held)
     assert why == (
         "the gang never fits: it needs 8 slots, and without any other pod the eligible nodes have 6",
         "8 pods remain, each with rail0..rail3; the cluster has slots for 5",
-        "1 node: rail2 has 0 of 1 free, 1 needed",
-        "rail2 on a-02 is used by train/llm-3",
+        shortage,
     )
 
 

@@ -112,6 +112,12 @@ RATED = {  # nodes, pods on them, pods of the gang: rating of nodes for its firs
             "y-00": (0.0, "y in s-y is not in the gang's plan"),
         },
     ),
+    "a leaf with room for more pods than are to be placed": (
+        build_leaves(a=4),
+        (),
+        3,
+        {"a-00": (1.0, "a in s-a has no other pod of the gang, slots for 3 of 3 pods to place")},
+    ),
     "leaves without the label of a parent": (UNLABELLED, (), 2, {"b-0": (0.0, "b is not in the gang's plan")}),
     "no leaf for two pods of the gang": (
         build_leaves(a=2, b=1, c=1),

@@ -173,7 +173,8 @@ def _explain_shortage(
     )
     if blocked := _count_causes(totals, _find_present_cause):
         yield reason.Reason(PlacementCode.NODES_BLOCKED, blocked)
-    if devices_in_use := list(_list_devices_in_use(decision.planning_view, cluster)):
+    devices_in_use = () if never_fits else tuple(_list_devices_in_use(decision.planning_view, cluster))
+    if devices_in_use:  # told only where their end would help
         yield reason.Reason(PlacementCode.DEVICE_SHORTAGE, "; ".join(devices_in_use))
 
 

@@ -206,7 +206,7 @@ def _explain_terms(
 def _describe_tier(tier: float, leaf: topology.Domain, decision: decisions.Decision) -> str:
     name, plan, peers = topology.format_domain(leaf), decision.plan, decision.peers_by_leaf.get(leaf, 0)
     pods = text.format_count(decision.gang.unplaced, "pod")
-    room = f"slots for {plan.slots_by_leaf.get(leaf, 0)} of {pods} to place"
+    room = f"slots for {min(plan.slots_by_leaf.get(leaf, 0), decision.gang.unplaced)} of {pods} to place"
     no_plan = "" if plan.is_complete else "the gang has no plan, because some pods have no room"
     if tier == decisions.TARGET:
         placed = text.format_count(peers, "other pod") if peers else "no other pod"
