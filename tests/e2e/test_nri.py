@@ -12,7 +12,7 @@ LIMITS = [
 CHANGES = {"ulimits.nri.containerd.io/container.main": json.dumps(LIMITS), "nri.test/inject": "FIRST=1 SECOND=2"}
 
 
-async def test_nri_plugins_leave_rails_and_variables(real_site, installed, create):
+async def test_nri_plugins_do_not_change_rails_or_variables(real_site, installed, create):
     views = []
     for name, annotations in (("alone", {}), ("adjusted", CHANGES)):
         await create(pods.describe(name, "roce-derived", on=layout.NRI_NODE, annotations=annotations))

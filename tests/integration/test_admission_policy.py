@@ -84,7 +84,7 @@ async def test_uninjected_pods_of_an_opted_in_namespace_are_denied(plane, guarde
         await plane.api.create(pod, namespace=namespace, dry_run=True)
 
 
-async def test_the_api_server_denies_exactly_the_missed_pods(plane, guarded):
+async def test_the_api_server_denies_exactly_the_pods_that_were_not_injected(plane, guarded):
     """The cases are those of the metric and `railwright check`, except states that no pod is created in."""
     made: dict[tuple, str] = {}
     system = {"kube-system", names.NAMESPACE}

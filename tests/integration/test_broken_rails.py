@@ -16,7 +16,7 @@ async def kube(plane):
         yield running
 
 
-async def test_a_gang_that_requires_the_rail_goes_elsewhere_and_comes_back(plane, kube, nodes, namespace):
+async def test_a_gang_avoids_a_node_while_a_rail_that_it_needs_is_broken_there(plane, kube, nodes, namespace):
     await gangs.make_leaves(nodes, a=3)
     await nodes.mark_broken("a-01", "rail1")
     await gangs.wait_for_refusals(kube, {"a-01": BROKEN})
@@ -34,14 +34,14 @@ async def test_a_gang_that_requires_the_rail_goes_elsewhere_and_comes_back(plane
     await gangs.wait_bound(plane.api, namespace, 3, f"{gangs.GROUP}=train")
 
 
-async def test_pods_without_the_rail_get_the_node(plane, kube, nodes, namespace):
+async def test_pods_that_do_not_need_the_broken_rail_use_the_node(plane, kube, nodes, namespace):
     await gangs.make_leaves(nodes, a=1)
     await nodes.mark_broken("a-00", "rail1")
     await gangs.wait_for_refusals(kube, {"a-00": BROKEN})
     assert await gangs.place(plane.api, namespace, "p", rails={gangs.RAILS[0]: 1}) == "a-00"
 
 
-async def test_volcano_does_not_get_the_rail_before_it_works(plane, kube, nodes, namespace):
+async def test_volcano_places_no_pod_on_a_broken_rail(plane, kube, nodes, namespace):
     await gangs.make_leaves(nodes, a=3)
     await nodes.mark_broken("a-00", "rail1")
     await gangs.wait_for_refusals(kube, {"a-00": BROKEN})

@@ -105,7 +105,7 @@ async def kustomize(folder):
 
 
 @pytest.mark.parametrize("folder", MATRIX)
-async def test_chart_and_kustomization_make_the_same_objects(helm, build_kustomization, folder):
+async def test_chart_and_kustomization_render_the_same_objects(helm, build_kustomization, folder):
     ours, theirs = await render_chart(helm, *MATRIX[folder]), await kustomize(build_kustomization(folder))
     theirs.pop(("v1", "Namespace", None, NAMESPACE))  # Helm's own to make: --create-namespace
     assert ours.keys() == theirs.keys()
@@ -278,7 +278,7 @@ async def test_the_smallest_installation_is_admission_only(helm):
     assert len(entries) <= 5, entries
 
 
-async def test_gke_or_a_value_creates_the_quota_for_critical_pods(helm):
+async def test_the_quota_for_critical_pods_is_created_on_gke_or_by_a_value(helm):
     for options, expected in (
         ((), False),
         (("--set=quota=true",), True),
@@ -434,7 +434,7 @@ async def test_the_notes_name_only_what_is_missing(cluster, installed):
     assert "opted-in pods and workloads are\nrejected. Set" in later
 
 
-async def test_an_upgrade_and_a_rollback_keep_foreign_writes(plane, cluster, installed):
+async def test_an_upgrade_and_a_rollback_keep_fields_of_other_writers(plane, cluster, installed):
     held = await cluster.state()
     assert len(held[0]) == 1
     assert held[2] == POLICY
@@ -558,7 +558,7 @@ async def test_an_existing_policy_is_not_taken_over(cluster, tmp_path):
         await cluster.api.delete("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE)
 
 
-async def test_an_upgrade_restores_a_policy_of_the_values(cluster, tmp_path):
+async def test_an_upgrade_restores_the_policy_from_the_values(cluster, tmp_path):
     document = tmp_path / "policy.yaml"
     document.write_text(POLICY)
     given, edited = f"--set-file=policy.document={document}", {"data": {names.POLICY_KEY: "edited"}}
@@ -669,7 +669,7 @@ OPTIONAL = {  # minimal definitions of kinds that the chart can create
 }
 
 
-async def test_monitors_and_certificates_need_their_kinds(plane, cluster):
+async def test_monitors_and_certificates_need_their_crds(plane, cluster):
     dry = f"--set={MONITORED},certificates.mode=cert-manager"
     with pytest.raises(releases.FailedError, match="ensure CRDs are installed first"):
         await cluster.helm.install(dry)

@@ -34,7 +34,7 @@ async def create_two_gangs(plane, namespace, shape, size=GANG):
 
 
 @pytest.mark.parametrize("name", ["eks-p5", "oke-gb200"])
-async def test_each_pod_gets_true_pairs(plane, namespace, install, name):
+async def test_each_pod_gets_gpus_paired_with_their_own_nics(plane, namespace, install, name):
     shape = shapes.load(name)
     await install(shape)
     async with claim_gangs.offer(plane, shape, NODES):

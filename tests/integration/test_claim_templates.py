@@ -76,7 +76,7 @@ async def test_the_pods_of_a_gang_share_a_template_and_get_the_rails_that_it_nam
     assert resources == {"claims": [{"name": "railwright"}]}  # no queue waits for GPUs that no node reports
 
 
-async def test_pods_that_came_first_start_when_the_template_appears(plane, namespace, p4d, installed):
+async def test_pods_created_before_their_claim_template_start_once_it_exists(plane, namespace, p4d, installed):
     await plane.api.create(build_pod("probe", gpus=8), namespace=namespace)
     (entry,) = (await plane.api.get("Pod", "probe", namespace))["spec"]["resourceClaims"]
     name = entry["resourceClaimTemplateName"]
@@ -104,7 +104,7 @@ async def test_the_template_of_a_job_exists_before_the_job(plane, installed, nam
     assert list(await list_templates(plane, namespace)) == [entry["resourceClaimTemplateName"]]
 
 
-async def test_an_unwritable_template_is_an_event_on_the_pod(plane, installed, namespace, p4d):
+async def test_a_claim_template_that_cannot_be_written_is_an_event_on_the_pod(plane, installed, namespace, p4d):
     hard = {"count/resourceclaimtemplates.resource.k8s.io": "0"}
     await plane.api.create(manifests.build("ResourceQuota", "q", spec={"hard": hard}), namespace=namespace)
     await conditions.wait_object(plane.api, "ResourceQuota", "q", namespace, status={"hard": hard})

@@ -66,7 +66,7 @@ CASES = {  # the job, its pods with their GPUs, and those that are recorded
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_the_controller_makes_the_recorded_pods(plane, home, case):
+async def test_controllers_create_pods_equal_to_the_recorded_ones(plane, home, case):
     job, expected, recorded = CASES[case]
     this, name = jobs.KINDS[job["kind"]], job["metadata"]["name"]
     await plane.controllers.start(this.controller)

@@ -17,7 +17,7 @@ async def extender(module_site):
     return await module_site.install_extender(POLICY)
 
 
-async def test_only_users_who_may_get_the_pod_may_read_its_explanation(plane, namespace, nodes, extender):
+async def test_only_users_with_the_right_to_get_a_pod_may_read_its_explanation(plane, namespace, nodes, extender):
     await nodes.make("gpu-0", rails=RAIL)
     await nodes.make("bare-0", rails={})
     await sites.wait_metric(extender, "railwright_cache_objects", 2, kind="nodes")
@@ -109,7 +109,7 @@ async def reader(plane, namespace):
     return await commands.make_reader(plane, namespace)
 
 
-async def test_only_a_gang_that_never_fits_is_an_event_on_its_pod_group(plane, namespace, nodes, extender, reader):
+async def test_only_a_gang_that_never_fits_gets_an_event_on_its_pod_group(plane, namespace, nodes, extender, reader):
     await gangs.make_leaves(nodes, RAIL, a=3)
     holder = await Gang(plane, namespace, extender, "llm", 1).make()
     await holder.bind(0, "a-02")

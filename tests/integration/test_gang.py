@@ -66,7 +66,7 @@ async def run(plane, name: str, count: int) -> list[dict]:
     return await conditions.wait_running(plane.api, "prod", f"{gangs.VOLCANO_JOB}={name}", count)
 
 
-async def test_a_labelled_job_lands_on_the_leaf_that_holds_it(plane, nodes, prod, site, namespace):
+async def test_a_labelled_job_is_placed_on_the_leaf_with_room_for_all_pods(plane, nodes, prod, site, namespace):
     await arrange(plane, nodes, namespace)
     extender = await site.start(POLICY, "prod")
     await site.guard("prod")  # the real admission policies let all of its pods pass

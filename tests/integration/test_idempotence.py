@@ -66,7 +66,9 @@ async def is_seen_by_others(client: api.Api, namespace: str) -> bool:
 
 
 @pytest.mark.parametrize(("fabric", "before", "after"), CASES)
-async def test_a_pod_between_other_webhooks_gets_each_addition_once(plane, namespace, crowded, fabric, before, after):
+async def test_a_pod_that_other_webhooks_change_too_gets_each_addition_once(
+    plane, namespace, crowded, fabric, before, after
+):
     keys = {peer.BEFORE: before, peer.AFTER: f"{after},add_annotation"}
     pod = manifests.pod("p", fabric, annotations=keys, schedulerName="nobody", automountServiceAccountToken=False)
     created = await plane.api.create(pod, namespace=namespace, dry_run=True)

@@ -28,7 +28,7 @@ def kill(volcano_gangs):
     return arm
 
 
-async def test_a_gang_takes_no_third_leaf_after_a_restart(nodes, volcano_gangs, kill):
+async def test_a_gang_stays_on_its_two_leaves_after_a_restart_of_the_extender(nodes, volcano_gangs, kill):
     site = volcano_gangs.site
     await gangs.make_leaves(nodes, a=5, b=4, c=4, d=2)
     first = await volcano_gangs.install(httpTimeout="60s")
@@ -47,7 +47,7 @@ async def test_a_gang_takes_no_third_leaf_after_a_restart(nodes, volcano_gangs, 
     assert full == taken, "the restarted extender knows what the cluster holds"
 
 
-async def test_a_gang_completes_while_the_extender_is_away(nodes, volcano_gangs, kill):
+async def test_a_gang_is_completed_while_the_extender_is_down(nodes, volcano_gangs, kill):
     await gangs.make_leaves(nodes, a=6, b=6)
     first = await volcano_gangs.install()
     kill(3, is_restarted=False)

@@ -117,7 +117,7 @@ async def set_active(plane, namespace, workload, *, active):
     await plane.api.patch(f"{kueue.VERSION}/Workload", workload["metadata"]["name"], change, namespace)
 
 
-async def test_a_requeued_job_keeps_devices_and_additions(plane, namespace, make_queue):
+async def test_a_requeued_job_keeps_its_injected_devices_and_settings(plane, namespace, make_queue):
     await make_queue(["placed"])
     pods = await run(plane, namespace, build_job("j", 2), 2)
     assert list_limits(pods) == [PER_POD] * 2
@@ -145,7 +145,7 @@ def list_topology(holder):
 OF_KUEUE = {f"{kueue.POD_SET}unconstrained-topology": "true"}  # pods without a topology, where flavors have one
 
 
-async def test_pods_of_a_group_have_devices_and_no_topology_of_ours(plane, namespace, make_queue):
+async def test_pods_of_a_kueue_group_get_devices_but_no_topology_annotation(plane, namespace, make_queue):
     await make_queue(["placed"])
     template = gangs.job("j", 1, rails={}, fabric="one")["spec"]["template"]
     template["metadata"]["labels"] |= {kueue.QUEUE_NAME: "q", "kueue.x-k8s.io/pod-group-name": "g"}
@@ -158,7 +158,7 @@ async def test_pods_of_a_group_have_devices_and_no_topology_of_ours(plane, names
     assert [list_topology(pod) for pod in pods] == [OF_KUEUE] * 2
 
 
-async def test_a_stateful_set_has_devices_and_no_topology_of_ours(plane, namespace, make_queue):
+async def test_a_stateful_set_gets_devices_but_no_topology_annotation(plane, namespace, make_queue):
     await make_queue(["placed"])
     template = gangs.job("j", 2, rails={}, fabric="one")["spec"]["template"]
     template["spec"].pop("restartPolicy", None)

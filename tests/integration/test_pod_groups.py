@@ -68,7 +68,7 @@ async def wait_refused(plane, namespace, name) -> None:
 
 
 @pytest.mark.parametrize(("size", "key"), [(24, ""), (12, gangs.LEAF)], ids=["no key", "leaf key"])
-async def test_the_next_gang_gets_its_leaf_after_one_that_fits_nowhere(plane, counted, nodes, namespace, size, key):
+async def test_a_gang_that_fits_nowhere_does_not_block_the_next_gang(plane, counted, nodes, namespace, size, key):
     await gangs.make_leaves(nodes, few=4, right=8, many=11)
     await gangs.create(plane.api, namespace, build_pods("next", 8))
     await start(plane, namespace, "big", size, key)
@@ -78,7 +78,7 @@ async def test_the_next_gang_gets_its_leaf_after_one_that_fits_nowhere(plane, co
 
 
 @pytest.mark.parametrize("key", ["", gangs.LEAF], ids=["no key", "leaf key"])
-async def test_two_gangs_at_once_get_a_leaf_each(plane, counted, nodes, namespace, key):
+async def test_two_simultaneous_gangs_get_a_leaf_each(plane, counted, nodes, namespace, key):
     await gangs.make_leaves(nodes, one=6, two=6, few=2)
     for name in ("left", "right"):
         await gangs.create(plane.api, namespace, build_pods(name, 6))

@@ -152,7 +152,7 @@ async def exercised(plane, namespace, nodes, site):
     await exercise_certs(plane, namespace, site)  # after them: for a moment it refuses every opted-in pod
 
 
-async def test_t14_verbs_used_are_verbs_granted(plane, exercised):
+async def test_t14_servers_use_exactly_the_rights_that_their_roles_grant(plane, exercised):
     for account in ACCOUNTS:
         made = calls(plane, account)
         assert made, f"no test has run anything as {account}: add what it does to `exercised`"

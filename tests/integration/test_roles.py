@@ -45,7 +45,7 @@ async def test_the_role_view_suffices_for_gangs_and_fabric(plane, namespace, nod
         assert not await person.may(verb, resource), (verb, resource)
 
 
-async def test_the_role_for_users_gets_policy_and_explanations(plane, person):
+async def test_the_role_for_users_allows_reading_the_policy_and_explanations(plane, person):
     async def find_source() -> str:
         code, _, err = await person("lint", "-", stdin=json.dumps(manifests.pod()))
         assert code == 0

@@ -64,7 +64,7 @@ async def write_kubeconfig(plane, namespace, tmp_path):
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-async def test_each_command_authenticates(site, write_kubeconfig, words):
+async def test_each_command_authenticates_with_a_short_lived_token(site, write_kubeconfig, words):
     await site.policy(manifests.policy({"ib": manifests.fabric(gpusPerNode=8)}, defaultFabric="ib"))
     demo = servers.ROOT / "railwright" / "cli" / "demo"
     kubeconfig = write_kubeconfig(lifetime=60)

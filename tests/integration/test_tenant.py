@@ -80,7 +80,7 @@ async def test_explain_shows_the_changes_or_the_rejection(namespace, installed, 
     assert f"rejected: Pod {namespace}/asked: label railwright.io/fabric 'wrong' is not a fabric of the policy" in out
 
 
-async def test_a_dry_run_stores_counts_and_reports_nothing(plane, namespace, installed, person):
+async def test_a_dry_run_changes_no_object_metric_or_event(plane, namespace, installed, person):
     await person.allow("edit", namespace)
     made = await plane.api.create(manifests.build("ConfigMap", "owner"), namespace=namespace)
     reference = {
@@ -100,7 +100,7 @@ async def test_a_dry_run_stores_counts_and_reports_nothing(plane, namespace, ins
     assert len(await plane.api.list("Event", namespace)) == 1, "of the pod that was really created, and no other"
 
 
-async def test_a_pod_that_exists_already_is_explained_too(plane, namespace, installed, person):
+async def test_a_manifest_of_an_existing_pod_is_explained_too(plane, namespace, installed, person):
     await person.allow("edit", namespace)
     await plane.api.create(pod(), namespace=namespace)
     code, out, err = await person("explain", "-", "-n", namespace, stdin=json.dumps(pod()))

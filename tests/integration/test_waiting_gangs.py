@@ -38,7 +38,7 @@ def between_sessions(act):
     return hook
 
 
-async def test_a_waiting_gang_holds_nothing_and_starts_in_one_leaf(plane, nodes, namespace, volcano_gangs):
+async def test_a_waiting_gang_holds_no_devices_and_starts_in_one_leaf(plane, nodes, namespace, volcano_gangs):
     a, b, c = await gangs.make_leaves(nodes, a=4, b=4, c=4)
     await gangs.hold_devices(plane.api, namespace, *a[1:], *b[2:], *c)  # three nodes are free, in two leaves
     extender = await volcano_gangs.install(**PATIENT)

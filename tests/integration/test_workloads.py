@@ -78,7 +78,7 @@ def assert_equipped_once(pod: dict) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "Job"])
-async def test_templates_hold_devices_and_pods_get_the_rest(plane, nodes, namespace, installed, kind):
+async def test_templates_get_devices_and_their_pods_get_the_other_additions(plane, nodes, namespace, installed, kind):
     await nodes.make("gpu-0")
     before = await calls(installed)
     plain = await plane.api.create(app(kind, label=""), namespace=namespace, dry_run=True)
@@ -189,7 +189,7 @@ AGAIN = (  # changeable templates, and immutable ones by a patch and, if their A
 
 
 @pytest.mark.parametrize(("kind", "way"), AGAIN)
-async def test_the_same_manifest_again_changes_nothing(plane, controllers, namespace, installed, kind, way):
+async def test_applying_the_same_manifest_again_changes_nothing(plane, controllers, namespace, installed, kind, way):
     if kind == "JobSet":
         await controllers.start("jobset")
     manifest = build_unchanged(kind)
@@ -252,7 +252,7 @@ async def test_an_update_patches_only_a_changed_template(plane, namespace, insta
     assert names == ["railwright-shm", "railwright-infiniband"], "a changed template follows the policy of today"
 
 
-async def test_a_namespace_label_equips_templates(plane, namespace, installed):
+async def test_a_namespace_label_injects_templates(plane, namespace, installed):
     await plane.api.patch("Namespace", namespace, {"metadata": {"labels": {FABRIC: "ib"}}})
 
     async def find_equipped() -> dict:

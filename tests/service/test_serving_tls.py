@@ -182,7 +182,7 @@ async def test_an_extender_refuses_schedulers_without_a_certificate_and_answers_
             await caller.ask(b"1")
 
 
-async def test_volcano_is_answered_on_its_own_port_without_a_certificate_and_drained_like_others(tmp_path):
+async def test_volcano_needs_no_client_certificate_on_its_own_port(tmp_path):
     authority = shell.Authority(tmp_path)
     place = (*authority.write_options("server"), f"--client-ca={authority.path}")
     volcano = (web.post("/volcano/allocate", shell.echo),)

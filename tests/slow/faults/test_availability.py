@@ -41,7 +41,7 @@ async def test_01_one_of_two_webhooks_is_killed_under_load(plane, service, names
     assert last < 2.0, running.failures[-3:]
 
 
-async def test_05_a_hanging_webhook_is_given_up(plane, service, namespace):
+async def test_05_the_api_server_stops_waiting_for_a_hanging_webhook(plane, service, namespace):
     only, other = service.members
     await other.stop()
     service.members.remove(other)

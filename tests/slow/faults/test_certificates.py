@@ -13,7 +13,7 @@ HOUR = dt.timedelta(hours=1)
 
 
 @pytest.mark.parametrize(("left", "ready"), [(30, False), (59, False), (300, True)])
-async def test_25_an_ending_certificate_makes_the_server_not_ready(tmp_path, left, ready):
+async def test_25_an_expiring_certificate_makes_the_server_not_ready(tmp_path, left, ready):
     authority = shell.Authority(tmp_path)
     pair = authority.leaf("short", lifetime=dt.timedelta(seconds=left))
     certificate, key = shell.write_pair(tmp_path, pair)
@@ -30,7 +30,7 @@ async def test_25_an_ending_certificate_makes_the_server_not_ready(tmp_path, lef
         assert await running.read_serial(authority.context()) == shell.serial_of(pair)
 
 
-async def test_29_a_wrong_clock_costs_no_handshake(tmp_path):
+async def test_29_a_wrong_clock_fails_no_handshake(tmp_path):
     authority = shell.Authority(tmp_path)
     pair = authority.leaf("fresh")
     place = shell.write_pair(tmp_path, pair)

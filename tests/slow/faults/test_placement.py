@@ -11,7 +11,7 @@ async def kube(plane):
         yield running
 
 
-async def test_43_a_recreated_node_has_its_new_leaf(plane, kube, nodes, namespace):
+async def test_43_a_recreated_node_is_placed_by_its_new_leaf_label(plane, kube, nodes, namespace):
     await nodes.make("again", rails=gangs.ONE_EACH, labels={gangs.LEAF: "old"})
     assert await gangs.place(plane.api, namespace, "holder", gpus=0) == "again"
     await nodes.remove("again")
@@ -28,7 +28,7 @@ async def test_43_a_recreated_node_has_its_new_leaf(plane, kube, nodes, namespac
     assert placed.isdisjoint({"tight-00", "tight-01"}), placed
 
 
-async def test_50_a_gang_that_loses_a_node_is_completed_in_its_leaf(plane, kube, nodes, namespace):
+async def test_50_replacement_pods_of_a_lost_node_stay_in_the_leaf_of_their_gang(plane, kube, nodes, namespace):
     await gangs.make_leaves(nodes, peers=6)
     peers = [f"peers-{index:02}" for index in range(6)]
     before = kube.proxy.counts["/volcano/allocate"]

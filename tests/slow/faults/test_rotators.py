@@ -97,7 +97,7 @@ async def test_28_no_request_fails_while_certificate_and_ca_rotate(plane, namesp
     assert await waiting.wait(lambda: is_injected(plane, namespace), describe="a pod after that")
 
 
-async def test_53_the_other_rotator_ends_a_rotation(rotating, rotated):
+async def test_53_a_second_rotator_completes_the_rotation_of_a_stopped_one(rotating, rotated):
     steps = rotated.other.output().count('"message": "step done"')
     assert steps > 0, "the second rotator has ended it"
     status, exposition = await rotating.ops(rotated.other, "/metrics")

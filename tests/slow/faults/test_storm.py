@@ -48,7 +48,7 @@ class Storm:
             self.unpatched += b'"patch"' not in answer.body
 
 
-async def test_36_a_storm_is_answered(started, tmp_path):
+async def test_36_every_review_is_answered_under_overload(started, tmp_path):
     authority = shell.Authority(tmp_path)
     server = await started("webhook", *processes.without_cluster(tmp_path), *authority.write_options("webhook"))
     callers = [await server.open(authority.context()) for _ in range(CONNECTIONS)]

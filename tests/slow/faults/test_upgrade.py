@@ -138,7 +138,7 @@ def rank(manifests: str, kinds: set[str]) -> list[int]:
     return [number for number, tree in enumerate(trees) if tree["kind"] in kinds]
 
 
-async def test_roles_come_before_images(plane, tmp_path):
+async def test_rbac_objects_are_applied_before_deployments(plane, tmp_path):
     helm = releases.Helm(tmp_path)
     applied = {
         "helm": await helm("template", releases.RELEASE, str(releases.CHART), releases.WHOLE, "--no-hooks"),
@@ -150,7 +150,7 @@ async def test_roles_come_before_images(plane, tmp_path):
         assert max(rank(manifests, before)) < min(rank(manifests, {"Deployment"})), tool
 
 
-async def test_an_image_is_unready_until_its_role_comes(plane, release, namespace):
+async def test_a_new_image_is_not_ready_until_its_role_is_applied(plane, release, namespace):
     role = await plane.api.get("Role", "railwright-webhook", sites.NAMESPACE)
     former = [rule for rule in role["rules"] if rule["resources"] != ["configmaps"]]
     assert len(former) < len(role["rules"])

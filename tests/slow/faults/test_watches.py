@@ -35,7 +35,7 @@ async def test_07_without_an_api_server_only_the_webhook_is_ready(stub, tmp_path
     await extender.ready()
 
 
-async def test_13_a_half_open_connection_is_noticed_by_its_silence(stub, client, watch):
+async def test_13_a_half_open_watch_connection_is_closed_when_no_data_arrives(stub, client, watch):
     assert 60 < reflector.Reflector.quiet_seconds <= 75, "bookmarks come each 60 s; a watch cache keeps events for 75 s"
     stub.lists.append(listing(node("a"), version=5))
     stub.watches.append([event("ADDED", node("b", 6)), None])

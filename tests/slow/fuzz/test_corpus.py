@@ -9,7 +9,7 @@ TARGETS = catalogue.targets()
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_stored_inputs_cause_no_finding(name):
+def test_stored_fuzz_inputs_cause_no_failure(name):
     inputs = catalogue.corpus(name)
     assert inputs
     for data in inputs:
@@ -17,7 +17,7 @@ def test_stored_inputs_cause_no_finding(name):
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_mutated_inputs_cause_no_finding(name):
+def test_mutated_fuzz_inputs_cause_no_failure(name):
     target = TARGETS[name]
     for data in mutation.inputs(catalogue.corpus(name), target.TOKENS, seed=1, count=target.EXECUTIONS):
         try:

@@ -25,7 +25,7 @@ def text(lines):
     return ["".join(part for part, _ in line) for line in lines]
 
 
-def test_problems_are_listed_and_each_reason_to_wait_is_one_line():
+def test_each_problem_and_each_skipped_row_is_one_line():
     unknown = result("topology", "skip", group="two", detail="nodes have no label of a leaf")
     results = [result("api"), result("version"), *UNREAD, FAILED, unknown, *WAITING, result("pods", group="three")]
     assert text(command.format_report(results)) == [

@@ -470,7 +470,7 @@ def test_pods_of_an_opted_in_namespace_count_if_they_request_an_accelerator():
     assert (failure.check, failure.detail) == ("uninjected", "1 of 2 were not injected: train/trained")
 
 
-def test_exactly_the_shared_cases_of_missed_pods_are_found():
+def test_pods_that_were_not_injected_are_found_as_the_admission_policy_finds_them():
     for name, case in missed_pods.CASES.items():
         pod, excluded = msgspec.convert(missed_pods.pod(case), views.Pod), opt_in.ALWAYS_EXCLUDED | case.excluded
         found = opt_in.find_missed_label(pod, case.namespace_labels, [missed_pods.ACCELERATOR], excluded)

@@ -68,7 +68,7 @@ NEAR_MISSES = {
 
 
 @pytest.mark.parametrize("name", NEAR_MISSES)
-def test_a_near_miss_is_named_with_its_object(name):
+def test_a_misspelt_key_is_named_with_its_object(name):
     source, tree, *expected = NEAR_MISSES[name]
     result = assess(source, tree)
     lines = result.detail.splitlines()

@@ -43,7 +43,7 @@ async def test_a_user_who_may_get_pods_in_the_namespace_may_read():
 
 
 @pytest.mark.parametrize("header", ["Authorization", "X-Railwright-Authorization"])
-async def test_a_token_that_the_api_servers_proxy_passes_on_counts_like_any(header):
+async def test_a_token_passed_on_by_the_api_servers_proxy_is_accepted(header):
     """The proxy does not pass the standard header on."""
     server = ApiServer(KNOWN, ALLOWED)
     site = extending.Site([])
@@ -62,7 +62,7 @@ async def test_without_a_bearer_token_the_api_server_is_not_asked(authorization)
 
 
 @pytest.mark.parametrize("answer", [{"status": {}}, {}, {"status": {"authenticated": False, "error": "expired"}}])
-async def test_an_unknown_token_is_401_and_the_way_to_get_another_is_named(answer):
+async def test_an_unknown_token_gets_401_and_the_command_for_a_new_one(answer):
     status, reason = await check_access(ApiServer(answer))
     assert status == 401
     assert "get one with `kubectl create token SERVICEACCOUNT`" in reason
@@ -124,7 +124,7 @@ async def turn():
         await asyncio.sleep(0)
 
 
-async def test_at_most_four_token_reviews_are_in_progress():
+async def test_at_most_four_token_reviews_run_at_a_time():
     server = SlowApiServer()
     post = access.limit_reviews(server.post)
     asked = [
@@ -142,7 +142,7 @@ async def test_at_most_four_token_reviews_are_in_progress():
     assert server.most == 4
 
 
-async def test_a_caller_that_disconnects_frees_its_token_review_for_the_next():
+async def test_a_disconnected_caller_ends_its_token_review():
     server = SlowApiServer()
     post = access.limit_reviews(server.post)
     for _ in range(3):

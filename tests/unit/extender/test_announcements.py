@@ -56,7 +56,7 @@ def test_a_pod_that_is_bound_elsewhere_frees_the_announced_node(site):
 
 
 @pytest.mark.parametrize("verb", ["prioritize", "predicate"])
-def test_a_gang_is_free_again_when_volcano_asks_in_a_later_session_about_a_pod_that_it_announced(site, verb):
+def test_a_gang_is_no_longer_assumed_when_a_later_session_asks_about_one_of_its_pods(site, verb):
     pods = [build_pod(name, group="job") for name in ("one", "two")]
     for pod, node in zip(pods, NODES, strict=False):
         site.pods.upsert(pod)

@@ -64,7 +64,7 @@ def test_a_gang_placed_as_well_as_possible_is_reported_once():
     assert (gang.state, gang.leaves, gang.min_leaves, gang.why) == (overview_types.PLACED, 1, 1, ())
 
 
-def test_a_gang_placed_on_more_leaves_than_it_needs_is_spread():
+def test_a_gang_on_more_leaves_than_necessary_is_reported_as_spread():
     site = Site(build_leaves(a=4, b=4), 4, oversubscription=[8])
     site.place("a-00", "a-01", "a-02", "b-00")
     (outcome,) = site.gangs.check(1.0)
@@ -75,7 +75,7 @@ def test_a_gang_placed_on_more_leaves_than_it_needs_is_spread():
     assert messages(gang.why)[0].startswith("4 pods on 2 leaves (a in s-a 3, b in s-b 1) with 0.50 of the bandwidth")
 
 
-def test_two_leaves_that_are_the_fewest_possible_are_not_spread():
+def test_a_gang_on_the_fewest_possible_leaves_is_not_reported_as_spread():
     site = Site(build_leaves(a=3, b=3), 4, oversubscription=[8])
     waiting = site.explain("w-0").gang
     assert messages(waiting.why)[1] == (
@@ -88,7 +88,7 @@ def test_two_leaves_that_are_the_fewest_possible_are_not_spread():
     assert (last.leaves, last.min_leaves, last.bandwidth < 1) == (2, 2, True)
 
 
-def test_a_gang_that_was_placed_before_the_start_has_no_outcome_until_it_loses_a_pod():
+def test_a_gang_placed_before_the_start_is_not_reported_until_it_loses_a_pod():
     peers = [build_pod(f"w-{rank}", group="g", on=f"a-0{rank}") for rank in range(2)]
     site = extending.Site(build_leaves(a=3), peers)
     assert site.gangs.check(0.0) == []
@@ -148,7 +148,7 @@ def test_the_number_of_tracked_gangs_is_bounded(monkeypatch):
     assert site.gangs.count_waiting(1.0)[0] == 3
 
 
-def test_events_are_on_the_pod_group_or_else_on_the_pod():
+def test_events_are_on_the_pod_group_if_there_is_one_otherwise_on_the_pod():
     cluster, posting = cluster_state.ClusterState(), extending.Poster()
     group = msgspec.convert({"metadata": {"namespace": "train", "name": "g", "uid": "u-g"}}, views.PodGroup)
     cluster.sizes.upsert(volcano.POD_GROUPS, group)

@@ -112,7 +112,7 @@ def test_empty_lists_and_maps_of_go_may_be_null(site, verb, data):
 
 @verbs
 @given(data=st.data())
-def test_any_value_is_answered_or_refused_with_a_reason(site, verb, data):
+def test_a_request_with_any_json_value_is_answered_or_refused_with_a_reason(site, verb, data):
     tree = copy.deepcopy(BODIES[verb])
     path = data.draw(st.sampled_from([path for path in PLACES[verb] if path[0] != "NodeNames"]))
     get_at(tree, path[:-1])[path[-1]] = data.draw(VALUES)

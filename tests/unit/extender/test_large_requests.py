@@ -33,14 +33,14 @@ def build_large(nodes: int, size: int) -> tuple[bytes, list[str]]:
 
 @pytest.mark.parametrize("part", [7, 1000, 256_000, 1 << 30])
 @pytest.mark.parametrize(("nodes", "size"), [(40, 500), (300, 3000), (2, 300_000)])
-def test_searching_a_large_request_finds_the_nodes_in_any_parts(nodes, size, part):
+def test_node_names_of_a_large_request_are_found_however_it_is_split(nodes, size, part):
     body, names = build_large(nodes, size)
     task, nodes_read = read(body, part)
     assert nodes_read == names
     assert task.uid == PRIORITIZE["task"]["UID"]
 
 
-def test_a_large_request_keeps_the_names_only():
+def test_only_the_node_names_of_a_large_request_are_kept():
     body, names = build_large(300, 30_000)
     received = volcano_wire.PrioritizeBody()
     for start in range(0, len(body), 50_000):
@@ -49,7 +49,7 @@ def test_a_large_request_keeps_the_names_only():
     assert received.read()[1] == names
 
 
-def test_kept_names_count_as_bytes_of_the_request():
+def test_kept_node_names_count_towards_the_size_limit_of_a_request():
     received = volcano_wire.PrioritizeBody()
     listed = ",".join(f'{{"Name":"{number:0253}","Node":{{}}}}' for number in range(10_000))
     received.extend(f'{{"task":{TASK},"nodes":[{listed}]}}'.encode())
@@ -82,7 +82,7 @@ def test_the_nodes_of_a_large_request_are_counted(most, monkeypatch):
         (TASK.encode(), TASK.encode()[1:], "not the expected JSON"),
     ],
 )
-def test_a_large_request_of_another_form_is_refused(before, after, reason):
+def test_a_large_request_in_an_unexpected_form_is_refused(before, after, reason):
     body, _ = build_large(300, 30_000)
     with pytest.raises(decoding.MalformedError, match=reason):
         read(body.replace(before, after))

@@ -85,7 +85,7 @@ def test_filter_returns_all_nodes_if_each_node_of_the_leaf_has_a_prefer_no_sched
     assert site.filter(site.peers[0]) == left
 
 
-def test_a_pod_that_comes_back_unbound_gets_all_nodes_once(site):
+def test_filter_returns_all_nodes_once_if_a_pod_is_tried_again(site):
     left = [site.filter(site.peers[0]) for _ in range(4)]
     assert left == [A, site.names, A, site.names]
 
@@ -102,14 +102,14 @@ def ask(site, rank, names=None):
     return min(scores, key=lambda name: (-scores[name], name))
 
 
-def test_one_of_equal_nodes_scores_highest_and_counts_for_a_pod_of_a_gang(site):
+def test_a_pod_of_a_gang_counts_on_one_of_equal_nodes_that_scores_highest(site):
     scores = site.score(site.peers[0], site.filter(site.peers[0]))
     assert sorted(scores.values()) == [9, 9, 10]
     assert site.list_counted() == {"w-0": max(scores, key=scores.__getitem__)}
     assert [entry.state for entry in site.state.assumed] == [assumed_pods.State.SCORED]
 
 
-def test_pods_of_a_gang_that_are_not_seen_bound_count_as_placed(site):
+def test_scored_pods_of_a_gang_count_as_placed_before_the_watch_shows_their_binding(site):
     free, taken = list(site.names), []
     for rank in range(3):
         taken.append(ask(site, rank, free))
@@ -133,7 +133,7 @@ def test_a_pod_counts_on_the_only_node_that_filter_returns(site):
     assert site.list_counted() == {"w-0": A[0]}
 
 
-def test_a_pod_counts_for_two_seconds(site):
+def test_a_scored_pod_counts_on_its_node_for_two_seconds(site):
     node = ask(site, 0)
     site.now += decider.SCORED_SECONDS
     site.verbs.decider.scored.end(site.now)
@@ -143,7 +143,7 @@ def test_a_pod_counts_for_two_seconds(site):
     assert site.list_counted() == {}
 
 
-def test_a_pod_counts_until_its_node_is_offered_again(site):
+def test_a_pod_counts_on_a_node_until_the_node_is_offered_to_another_request(site):
     node = ask(site, 0)
     site.filter(build_pod("other"), [name for name in site.names if name != node])
     assert "w-0" in site.list_counted()
@@ -152,13 +152,13 @@ def test_a_pod_counts_until_its_node_is_offered_again(site):
 
 
 @pytest.mark.parametrize("on", ["", "a-00"])
-def test_a_pod_that_the_watch_shows_bound_or_deleted_counts_no_longer(site, on):
+def test_a_scored_pod_stops_counting_once_the_watch_shows_it_bound_or_deleted(site, on):
     ask(site, 0)
     site.pods.upsert(build_pod("w-0", group="g", on=on)) if on else site.pods.remove(site.peers[0])
     assert site.list_counted() == {}
 
 
-def test_an_announcement_of_volcano_is_kept(site):
+def test_an_announcement_of_volcano_overrides_a_scored_pod(site):
     """The pod has changed from one scheduler to the other, in both directions."""
     ask(site, 0)
     assert site.allocate(site.peers[0], B[0]) == ""

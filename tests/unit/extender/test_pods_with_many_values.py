@@ -12,7 +12,7 @@ from railwright.fabric.workloads import frameworks
 LIMIT = resources.MAX_POD_VALUES
 
 
-def test_a_pod_with_more_values_is_left_out_and_logged_once(caplog):
+def test_a_pod_with_too_many_values_is_ignored_and_logged_once(caplog):
     known, skipped = state.State(), []
     (spec,) = [watch for watch in state.list_watches(known) if watch.kind is resources.PLACED_PODS]
     source = reflector.Reflector(None, spec, lambda *counted: skipped.append(counted))
@@ -33,7 +33,7 @@ def test_a_pod_with_more_values_is_left_out_and_logged_once(caplog):
     assert f"the limit is {LIMIT}: shorten its lists" in record.fields["error"]
 
 
-def test_a_job_with_too_many_values_is_left_out():
+def test_a_job_with_too_many_values_is_ignored():
     (spec,) = [watch for watch in state.list_watches(state.State()) if watch.kind.name == "jobs.batch.volcano.sh"]
     skipped = []
     source = reflector.Reflector(None, spec, lambda *counted: skipped.append(counted))

@@ -175,7 +175,7 @@ def test_a_node_with_a_broken_rail_is_refused_to_pods_that_need_the_rail_alone(v
     assert find_refusal(other) == ""
 
 
-def test_a_pod_that_is_refused_on_every_node_is_explained_by_each_refusal_once():
+def test_an_explanation_lists_each_reason_of_refused_nodes_once():
     site = extending.Site(
         [placing.mark_broken(build_node(f"a-0{number}", "a"), f"rail{number // 2}") for number in range(4)]
     )
@@ -247,7 +247,7 @@ def test_members_of_a_segment_follow_the_first_one_to_its_domain(taken):
     assert ask(site, ranks[2], ["a-00"]) == (["a-00"], {}), "none has been bound"
 
 
-def test_a_returning_member_of_a_segment_gets_another_domain():
+def test_another_domain_is_tried_when_a_member_of_a_segment_asks_again():
     """A plugin or another extender refuses the nodes of the planned one."""
     site, ranks = start_segments()
     left = [ask(site, ranks[0], ["a-00", "a-01", "a-02", "a-03", "b-00"])[0] for _ in range(3)]
@@ -255,7 +255,7 @@ def test_a_returning_member_of_a_segment_gets_another_domain():
     assert ask(site, ranks[0], ["a-00"])[0] == ["a-00"]
 
 
-def test_only_announcements_of_known_members_refuse_domains():
+def test_an_announcement_rules_out_domains_only_for_a_pod_that_the_watch_has_shown():
     site, ranks = start_segments()
     forged = placing.change_pod(build_pod("w-0", group="g"), metadata={"uid": "forged"})
     assert site.allocate(forged, "b-05") == ""

@@ -43,7 +43,7 @@ def raw(tree) -> bytes:
     return json.dumps(tree).encode()
 
 
-def test_prioritize_about_another_pod_does_not_answer_with_filters_decision():
+def test_prioritize_reuses_filters_decision_only_for_the_same_pod():
     nodes = [build_node(f"gpu-{number}", f"leaf-{number // 4}", rails_each=2) for number in range(8)]
     gang = [build_pod("a", group="g"), build_pod("b", group="g", gpus=4), build_pod("c", on="gpu-5", gpus=4)]
     scores = []
@@ -56,7 +56,7 @@ def test_prioritize_about_another_pod_does_not_answer_with_filters_decision():
     assert scores[0] == scores[1] != site.score(gang[0])
 
 
-def test_a_pod_that_did_not_opt_in_is_neutral_in_every_verb(handlers):
+def test_a_pod_without_opt_in_changes_no_answer(handlers):
     request_body = extending.build_prioritize("gpu-0", "gpu-6")
     del request_body["task"]["Pod"]["metadata"]["labels"]["railwright.io/fabric"]
     request_body["task"]["Pod"]["metadata"].get("annotations", {}).pop("railwright.io/injection", None)
@@ -107,7 +107,7 @@ def test_small_score_differences_round_away_and_another_leaf_is_several_steps():
 
 
 @given_(st.lists(st.floats(0, 100), min_size=1, max_size=8))
-def test_integers_keep_the_order_and_lag_by_the_root_of_the_score_gap(scores):
+def test_integer_scores_keep_the_order_and_compress_differences_by_the_square_root(scores):
     priorities = integers(**{f"n{i}": score for i, score in enumerate(scores)})
     best = max(scores)
     for index, score in enumerate(scores):
@@ -163,7 +163,7 @@ OFFERS = {  # what a device class offers, and a pod's requests: what the only no
 
 
 @pytest.mark.parametrize(("resource", "requests", "lacks", "fits"), OFFERS.values(), ids=OFFERS)
-def test_a_node_may_have_what_only_a_device_class_offers(resource, requests, lacks, fits):
+def test_a_resource_that_a_device_class_offers_does_not_rule_out_a_node(resource, requests, lacks, fits):
     handlers = Handlers(
         build_policy(domains=[LEAF]), nodes=[build_node("gpu-0", rails_each=dict.fromkeys(RESOURCES[1:], 1))]
     )
@@ -174,7 +174,7 @@ def test_a_node_may_have_what_only_a_device_class_offers(resource, requests, lac
     assert ([cause.message for cause in row.reasons][:1], row.fits) == (lacks, fits)
 
 
-def test_nodes_that_the_pod_may_not_use_hide_none_of_those_that_it_waits_for():
+def test_an_explanation_names_first_the_nodes_that_the_pod_may_use():
     others = [build_node(f"cpu-{index}", rails_each={}) for index in range(2 * node_explainer.MAX_ROWS)]
     handlers = Handlers(build_policy(domains=[LEAF]), nodes=[*others, build_node("gpu-0", labels={"pool": "x"})])
     handlers.pods.upsert(build_pod("holder", on="gpu-0"))
@@ -237,7 +237,7 @@ def test_a_pod_that_ends_unbound_is_no_longer_assumed(handlers, phase):
     assert len(handlers.state.assumed) == 0
 
 
-def test_a_trial_eviction_keeps_a_running_pod_where_it_is(handlers):
+def test_a_simulated_eviction_does_not_free_the_node_of_a_running_pod(handlers):
     event = extending.build_event("gpu-5")
     running = change_pod(build_pod("rdma-test-master-0", on="gpu-5"), metadata={"uid": event["task"]["UID"]})
     handlers.pods.upsert(running)
@@ -249,7 +249,7 @@ def test_a_trial_eviction_keeps_a_running_pod_where_it_is(handlers):
         assert len(handlers.state.assumed) == 0
 
 
-def test_many_dry_runs_leave_no_assumed_pods(handlers):
+def test_dry_runs_leave_no_assumed_pods(handlers):
     event, scored = extending.build_event("gpu-5"), extending.build_prioritize("gpu-0", "gpu-6")
     before = handlers.verbs.prioritize(raw(scored))
     for i in range(300):

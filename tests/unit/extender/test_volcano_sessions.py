@@ -30,7 +30,7 @@ class Door(extending.Site):
         return self.ask_volcano("prioritize", asked)["nodeScore"]
 
 
-def test_a_gang_that_preempts_is_sent_to_one_leaf_and_on_to_its_other_nodes():
+def test_a_preempting_gang_stays_on_one_leaf():
     door = Door()
     first = door.scores(0)
     best = max(first, key=first.__getitem__)
@@ -99,7 +99,7 @@ def leaves_of(names: list[str]) -> str:
     return "".join(name[0] for name in names)
 
 
-def test_committed_peers_stay_peers_while_their_binding_is_unobserved():
+def test_committed_pods_count_as_placed_before_the_watch_shows_their_binding():
     volcano = Volcano(3, {"a": 4, "b": 3}, build_shaped_policy())
     everything = set(volcano.names)
     volcano.session({"a-0", "a-1"})  # of an elastic job: the first two are committed, the third was never allocated
@@ -111,7 +111,7 @@ def test_committed_peers_stay_peers_while_their_binding_is_unobserved():
     assert volcano.best(2, rest)[0] == "a", "asked again, as its binding failed: that was another session"
 
 
-def test_nodes_of_a_session_that_committed_nothing_are_free_for_others_when_its_gang_is_tried_again():
+def test_a_gang_that_is_tried_again_frees_the_nodes_of_its_discarded_session():
     volcano = Volcano(3, {"a": 2, "b": 2}, build_shaped_policy())
     volcano.session({"a-0", "a-1"})
     assert {known.node for known in volcano.state.assumed} == {"a-0", "a-1"}
@@ -125,7 +125,7 @@ def test_nodes_of_a_session_that_committed_nothing_are_free_for_others_when_its_
     two_sided=st.booleans(),
     data=st.data(),
 )
-def test_sessions_that_committed_nothing_change_no_later_one(sizes, size, two_sided, data):
+def test_discarded_sessions_do_not_affect_later_ones(sizes, size, two_sided, data):
     given_ = build_shaped_policy(two_sided=two_sided)
     leaves = dict(zip("abcd", sizes, strict=False))
     size = min(size, sum(sizes))
@@ -167,7 +167,7 @@ class SiteWithClaims(extending.Site):
         return scores["n1"] - scores["bare"] > 500
 
 
-def test_devices_of_slices_count_as_free_unless_a_pod_is_announced_or_its_claim_holds_them():
+def test_devices_of_slices_are_busy_only_through_announced_pods_and_claims():
     site = SiteWithClaims()
     first, second = site.create("first"), site.create("second")
     assert site.has_room(first)

@@ -48,7 +48,7 @@ def test_a_record_takes_precedence_over_the_annotation():
     assert find_counted(pod("1", {"fabric": "f"})) == ("rail0",)
 
 
-def test_an_unreadable_record_counts_as_none():
+def test_an_unreadable_record_is_ignored():
     for record in ("{", "[]", '{"rails": 7}', '{"kept": []}', "[" * 100_000, "x" * 10_000):
         assert intent.read_record(admitting.decode_pod(pod(record=record))) == intent.Record()
         with pytest.raises(intent.InvalidRecordError):
@@ -68,7 +68,7 @@ def test_an_unreadable_record_counts_as_none():
         (None, None, ""),
     ],
 )
-def test_the_label_decides_before_the_record(label, record, expected):
+def test_the_fabric_label_takes_precedence_over_the_record(label, record, expected):
     view = admitting.decode_pod(pod(record=record, label=label))
     assert intent.find_fabric(view, POLICY.document)[0] == expected
     assert intent.is_opted_in(view) == (label != "none" and bool(label or record))

@@ -28,7 +28,7 @@ def test_gt_and_lt_compare_a_label_with_the_value(number, bound):
 
 
 @pytest.mark.parametrize("text", NO_NUMBERS, ids=lambda text: text[:8])
-def test_a_text_that_is_no_number_of_64_bits_is_neither_greater_nor_less(text):
+def test_gt_and_lt_do_not_match_a_label_outside_64_bit_integers(text):
     for operator in ("Gt", "Lt"):
         assert not matches(operator, text, "7")
         assert not matches(operator, "7", text)

@@ -72,7 +72,7 @@ def test_quantities_are_capped_at_kubernetes_maximum():
 
 
 @given(st.integers(0, 2**64), st.sampled_from([*"numkMGTPE", "", "Ki", "Ei", "e0", "e3", "E20", "e99", "e-3"]))
-def test_whole_numbers_are_parsed_as_fractions_are(number, suffix):
+def test_integer_quantities_are_parsed_like_decimal_ones(number, suffix):
     exact = min(1000 * quantity.parse(f"{number}.0{suffix}"), 1000 * (2**63 - 1))
     assert quantity.parse_milli(f"{number}{suffix}") - 1 < exact <= quantity.parse_milli(f"{number}{suffix}")
 

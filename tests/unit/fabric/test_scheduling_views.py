@@ -45,6 +45,6 @@ def test_the_views_of_placement_equal_those_of_the_whole_pod():
             assert getattr(placed.spec, part) == getattr(full.spec, part), part
 
 
-def test_a_field_that_is_not_read_may_hold_anything():
+def test_a_field_that_placement_does_not_read_may_have_any_value():
     text = b'{"spec":{"volumes":{"no":"list"},"containers":[{"env":7,"image":null,"command":{}}]}}'
     assert len(PLACED(text).spec.containers) == 1

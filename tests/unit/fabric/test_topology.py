@@ -18,7 +18,7 @@ PLACES = st.tuples(VALUES, VALUES, VALUES)
 
 
 @given(PLACES, PLACES, PLACES)
-def test_the_two_largest_of_three_distances_are_equal(one, two, three):
+def test_the_two_largest_distances_among_three_nodes_are_equal_as_in_a_tree(one, two, three):
     """Domains are a tree: the largest of the three distances occurs twice."""
     distances = sorted(topology.compute_distance(*pair) for pair in itertools.combinations((one, two, three), 2))
     assert distances[1] == distances[2]
@@ -60,7 +60,7 @@ def test_a_node_without_labels_has_no_domain():
     assert topology.read_domains({}, ("leaf-{rail}",), RAILS) == ("",)
 
 
-def test_a_placeholder_for_an_unknown_domain_is_no_domain():
+def test_a_placeholder_label_value_is_not_a_domain():
     labels = {"leaf": "no-imds-data", "spine": "s1"}
     assert topology.read_domains(labels, ["leaf", "spine", "block"]) == ("", "s1", "")
     assert topology.get_domain(topology.read_domains(labels, ["leaf", "spine"])) == topology.NO_DOMAIN
@@ -219,7 +219,7 @@ def test_invalid_members_are_left_out_and_reported():
         assert part in problems
 
 
-def test_more_tiers_than_levels_lose_the_uppermost_and_are_reported():
+def test_tiers_above_the_supported_levels_are_ignored_and_reported():
     chain = [
         build_hyper_node("t0", 0, *list_node_members("n0")),
         *(build_hyper_node(f"t{i}", i, *list_hyper_members(f"t{i - 1}")) for i in range(1, 10)),

@@ -34,7 +34,7 @@ def gpus(*entries, **more):
     return admitting.gpus(8, env=[*entries], **more)
 
 
-def test_the_webhook_reports_a_users_mistake_with_container_code_value_and_fix_and_the_plan_alone_has_none():
+def test_a_warning_about_a_users_variable_names_container_code_value_and_fix():
     policy, tree = admitting.fabric(), admitting.pod(gpus(*build_variables(NCCL_IB_RETRY_CNT="15")))
     assert list_messages(inject(tree, policy)) == ()
     whole = admission.plan(admitting.decode_pod(tree), policy, admitting.build_facts())
@@ -68,7 +68,9 @@ def test_a_value_of_the_policy_causes_no_warning_from_any_source():
         ("    resolve: auto\n", {"railwright.io/skip": "preflight"}, False),
     ],
 )
-def test_a_list_of_the_author_is_reported_where_the_devices_would_be_found_in_the_pod(keys, annotations, is_reported):
+def test_an_authors_device_list_is_reported_if_the_init_container_would_find_the_devices(
+    keys, annotations, is_reported
+):
     policy = admitting.fabric(keys, rails="[{name: rail0, resource: a.b/rdma}]")
     tree = admitting.pod(gpus(*build_variables(NCCL_IB_HCA="mlx5_99")), annotations=annotations)
     warnings = [warning for warning in list_warnings(tree, policy) if "NCCL_IB_HCA" in warning]
@@ -76,7 +78,7 @@ def test_a_list_of_the_author_is_reported_where_the_devices_would_be_found_in_th
     assert [warning.startswith(text) for warning in warnings] == [True] * is_reported
 
 
-def test_a_list_of_the_author_is_compared_with_each_node_shape_where_the_pod_may_run():
+def test_an_authors_device_list_is_compared_with_each_node_shape_that_the_pod_may_use():
     rails = "[{name: rail0, resource: nvidia.com/mlx5_0}, {name: rail1, resource: nvidia.com/mlx5_1}]"
     policy = admitting.fabric(top=admitting.SHAPES, rails=rails)
     container = gpus(*build_variables(NCCL_IB_HCA="=mlx5_0,mlx5_1", NCCL_SOCKET_IFNAME="=eth0"))
@@ -88,13 +90,13 @@ def test_a_list_of_the_author_is_compared_with_each_node_shape_where_the_pod_may
     assert list_warnings(admitting.pod(container, nodeSelector={"gpu": "a"}), policy) == ()
 
 
-def test_a_value_of_a_script_that_overrides_that_of_the_policy_is_the_authors():
+def test_a_script_value_that_overrides_the_policy_is_attributed_to_the_author():
     policy = admitting.fabric('    env: {NCCL_IB_GID_INDEX: "5"}\n')
     (warning,) = list_warnings(admitting.pod(gpus(command=["sh", "-c", "export NCCL_IB_GID_INDEX=3; train"])), policy)
     assert "NCCL_IB_GID_INDEX=3" in warning
 
 
-def test_the_injected_pod_gets_the_same_warnings_when_it_is_admitted_again():
+def test_a_second_admission_gives_the_same_warnings():
     policy = admitting.fabric()
     tree = admitting.pod(gpus(*build_variables(NCCL_IB_HCA="mlx5_7", NCCL_ALGO="Ring")))
     again = admitting.admit_pod(tree, policy)
@@ -123,7 +125,7 @@ def test_a_variable_that_is_missing_is_reported_if_the_author_sets_none(keys, im
     assert [warning.partition(",")[0] for warning in warnings] == expected
 
 
-def test_a_plans_own_value_is_reported_if_the_pod_lacks_what_it_names():
+def test_an_injected_value_is_reported_if_it_names_an_interface_that_the_pod_lacks():
     absent = list_warnings(admitting.pod(), admitting.fabric("    primaryInterface: bond0\n"))
     assert "N17: container c: NCCL_SOCKET_IFNAME==bond0: selects no interface of the pod" in absent[0]
     rails = "[{name: rail0, device: mlx5_0, resource: a.b/vf}, {name: rail1, device: mlx5_1, resource: a.b/vf}]"
@@ -155,7 +157,7 @@ def test_a_derived_value_that_env_of_the_policy_contradicts_is_reported(keys, ex
     assert warning.startswith(expected)
 
 
-def test_a_value_from_elsewhere_is_not_guessed():
+def test_a_value_from_a_secret_or_field_is_not_guessed():
     source = {"name": "NCCL_IB_TIMEOUT", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
     expanded = {"name": "NCCL_IB_RETRY_CNT", "value": "$(MY_COUNT)"}
     assert list_warnings(admitting.pod(gpus(source, expanded)), admitting.fabric()) == ()

@@ -19,7 +19,7 @@ def list_findings(code, ranks):
     return [finding for finding in engine.check(ranks) if finding.code == code]
 
 
-def test_codes_and_severities_are_those_that_are_published():
+def test_codes_and_severities_equal_the_published_ones():
     published = {code: severity for severity, codes in SEVERITIES.items() for code in codes.split()}
     assert {rule.code: rule.severity for rule in engine.RULES} == published
     codes = [rule.code for rule in pages.RULES]

@@ -45,7 +45,7 @@ class _Recorded(dict):
         return super().__contains__(name)
 
 
-def test_a_variable_for_which_a_rule_asks_has_a_rule_of_its_own_so_that_admission_does_not_pass_over_it():
+def test_every_variable_that_a_rule_reads_has_a_rule_of_its_own():
     asked = set()
     names = [variable.name for variable in catalogue.list_variables()]
     for name, value in itertools.product(

@@ -17,7 +17,7 @@ def ranks(tree, **around):
     return rank_contexts.build(pod, 0, rank_contexts.JobContext(networks=networks, **around))
 
 
-def test_mpirun_beats_the_script_beats_the_environment_beats_the_file():
+def test_a_variable_is_taken_from_mpirun_then_script_then_environment_then_file():
     script = "export NCCL_IB_TIMEOUT=2 NCCL_IB_TC=2\nmpirun -x NCCL_IB_TIMEOUT=1 train"
     entries = build_variables(NCCL_IB_TIMEOUT="3", NCCL_IB_TC="3", NCCL_IB_RETRY_CNT="3")
     tree = admitting.pod(admitting.gpus(8, command=["sh", "-c", script], env=entries, **FILE), annotations=CONF)
@@ -88,7 +88,7 @@ def test_too_small_shared_memory_of_the_policy_is_not_attributed_to_the_author()
         {"resourceClaims": [{"name": "nic"}]},
     ],
 )
-def test_interfaces_that_come_from_elsewhere_are_not_guessed(more):
+def test_interfaces_are_unknown_with_host_network_or_resource_claims(more):
     assert ranks(admitting.pod(admitting.gpus(8), label=None)).fabric_context.interfaces == ("eth0",)
     assert ranks(admitting.pod(admitting.gpus(8), label=None, **more)).fabric_context.interfaces is None
 

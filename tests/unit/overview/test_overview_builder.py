@@ -79,7 +79,7 @@ def build_claimed(**slices) -> Cluster:
     return cluster
 
 
-def test_rails_that_come_as_claims_are_counted_from_slices_and_their_class_is_named():
+def test_rails_of_claims_are_counted_from_slices_and_shown_with_their_device_class():
     cluster = build_claimed(taints={"pci-0000-20-1b-0": "NoSchedule"})
     fabric = cluster.seen().fabrics[0]
     assert (fabric.device_class, fabric.rails_free, fabric.rails_dead) == ("dranet", 1, 1)
@@ -123,7 +123,7 @@ def test_nodes_without_rails_are_left_out_and_those_without_a_device_plugin_are_
     assert [(node.name, node.rails) for leaf in seen.leaves.values() for node in leaf.nodes] == [("gpu-0", "dddd")]
 
 
-def test_announced_pods_of_a_gang_do_not_take_the_devices_that_it_is_assessed_by():
+def test_announced_pods_of_a_gang_do_not_count_as_users_when_it_is_assessed():
     cluster = Cluster(placing.build_leaves(a=2), gang("a-00", ""))
     waiting = placing.build_pod("g-1", group="g")
     cluster.state.assumed.assume(placing.build_assumed_pod(waiting, "a-01"))
@@ -139,7 +139,7 @@ def test_a_gang_spread_over_leaves_is_shown_with_the_best_possible_bandwidth():
     assert message.endswith("recreated now, the gang could have 1.00 on 1 leaf (a in s-a)")
 
 
-def test_a_gang_whose_rails_are_not_beside_its_gpus_has_less_than_the_best_bandwidth():
+def test_a_gang_has_less_bandwidth_if_rails_and_gpus_are_on_different_numa_nodes():
     """Another pod uses the GPUs of NUMA node 0, and the gang's rails are there."""
     policy = placing.build_policy(shapes=[placing.TWO_SIDED])
     nodes = [placing.build_node(name, "a", rails_each=2) for name in ("a-0", "a-1", "a-2")]
@@ -152,7 +152,7 @@ def test_a_gang_whose_rails_are_not_beside_its_gpus_has_less_than_the_best_bandw
     assert "NUMA splits on a-0" in assessed.why[1].message
 
 
-def test_a_placed_gang_whose_pods_share_the_nics_of_a_node_is_said_to_share_them_itself():
+def test_a_placed_gang_names_its_own_pods_as_the_ones_that_share_nics():
     pods = [placing.build_pod(f"g-{rank}", group="g", gpus=2, on="a-0") for rank in range(2)]
     assessed = Cluster([placing.build_node("a-0", "a", rails_each=100)], pods).gang()
     assert [why.message for why in assessed.why] == ["pods of the gang share NICs on a-0"]
@@ -195,7 +195,7 @@ FILLED = {  # pods of other jobs on nodes with shared NICs, the node of a job of
 
 
 @pytest.mark.parametrize(("others", "on", "expected"), FILLED.values(), ids=FILLED)
-def test_a_job_of_one_pod_is_called_spread_only_if_it_would_be_placed_better_when_recreated(others, on, expected):
+def test_a_single_pod_is_called_spread_only_if_a_recreated_one_would_be_placed_better(others, on, expected):
     """The extender fills used nodes first, so that the pod would get the same node again."""
     assessed = Cluster(SHARED_NICS, [*others, share("g", on, gpus=1)]).gang()
     assert (assessed.state, assessed.bandwidth, assessed.best) == expected
@@ -204,7 +204,7 @@ def test_a_job_of_one_pod_is_called_spread_only_if_it_would_be_placed_better_whe
     assert texts[-1:] == ([f"NICs shared with other pods on {on}"] if assessed.bandwidth < 1 else [])
 
 
-def test_the_best_possible_bandwidth_of_a_job_of_one_pod_is_the_same_before_and_after_its_placement():
+def test_placing_a_single_pod_does_not_change_its_best_possible_bandwidth():
     other = share("x", "a-0")
     waiting = Cluster(SHARED_NICS, [other, share("g", "", gpus=1)]).gang()
     assert (waiting.state, waiting.best) == ("waiting", 0.5)
@@ -280,7 +280,7 @@ def test_a_gang_is_not_said_never_to_fit_for_a_resource_that_a_device_class_maps
     assert cluster.gang().state == overview_types.WAITING
 
 
-def test_a_leader_that_selects_one_node_does_not_make_its_gang_never_fit_before_its_workers_exist():
+def test_a_gang_of_which_only_the_leader_exists_is_not_said_never_to_fit():
     nodes = [*placing.build_leaves(a=2), placing.build_node("b-0", "b", labels={"pool": "x"})]
     leader = placing.change_pod(placing.build_pod("g-0", group="g"), spec={"node_selector": {"pool": "x"}})
     other = placing.build_pod("other", on="b-0")
@@ -332,7 +332,7 @@ def test_a_policy_without_domains_is_a_reason_of_a_gang():
     assert cluster.gang().why[0].message == "the policy names no domains: leaves and crossings are not modelled"
 
 
-def test_the_fabric_of_a_gang_is_that_of_its_pods_that_have_rails():
+def test_the_fabric_of_a_gang_is_taken_from_its_pods_with_rails():
     """The label of a JobSet counts for its driver, and that in the template of its workers for these."""
     document = placing.build_document()
     document["fabrics"]["ib"] = {

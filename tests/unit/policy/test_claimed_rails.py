@@ -87,7 +87,7 @@ def test_devices_that_differ_by_node_shape_are_selected_by_a_disjunction():
         ("pairBy: none", ""),
     ],
 )
-def test_the_attribute_that_pairs_gpu_and_nic(claims, attribute):
+def test_the_policy_names_the_attribute_that_pairs_gpu_and_nic(claims, attribute):
     compiled_claims = compile_fabric(f"deviceClass: dranet, {claims}", "{name: rail0, device: mlx5_0}")
     assert compiled_claims.pair_attribute == attribute
 
@@ -109,7 +109,7 @@ SHIPPED = {  # of each published node: a policy of claims that is shipped for it
 
 
 @pytest.mark.parametrize("site", SHIPPED)
-def test_each_rail_of_the_shipped_policies_is_the_devices_of_one_group_of_the_published_node(site):
+def test_each_rail_of_a_shipped_policy_selects_the_devices_of_one_group_of_its_published_node(site):
     policy = policies.read(SHIPPED[site])
     assert isinstance(policy, model.Policy), policy
     claims = compiled.list_claimed_fabrics(policy.document)[-1]

@@ -187,7 +187,7 @@ def test_values_in_messages_are_escaped_and_truncated():
         assert len(error.message) < 400
 
 
-def test_some_errors_are_listed_in_order_if_there_are_too_many():
+def test_a_long_list_of_errors_is_cut_in_order():
     fabrics = "".join(f"  f{number:03}: 1\n" for number in range(300))
     *listed, more = read_errors(HEAD + fabrics)
     assert len(listed) == 200

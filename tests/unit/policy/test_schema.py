@@ -40,7 +40,7 @@ def list_parts(tree):
         yield from list_parts(part)
 
 
-def test_every_pattern_has_the_phrase_that_explains_it_and_matches_in_editors_too():
+def test_every_pattern_has_an_explanation_and_is_valid_in_editors():
     forms = [part for part in list_parts(schema.build()) if isinstance(part, dict) and "pattern" in part]
     assert len(forms) > 20
     assert all("patternErrorMessage" in form for form in forms)
@@ -51,7 +51,7 @@ def test_every_pattern_has_the_phrase_that_explains_it_and_matches_in_editors_to
     ("section", "key", "value"),
     [("nccl", "gidIndex", 20.0), ("nccl", "plugin", "a\n"), ("preflight", "image", "a\n")],
 )
-def test_numbers_with_a_point_and_texts_with_a_final_newline_are_invalid(section, key, value):
+def test_decimal_numbers_and_strings_with_a_final_newline_are_invalid(section, key, value):
     tree = json.loads(json.dumps(CONTRACT))
     tree["fabrics"]["roce"][section][key] = value
     result = policies.read(json.dumps(tree))
@@ -93,7 +93,7 @@ def test_msgspec_accepts_what_jsonschema_accepts(tree):
         assert is_valid or None in list_parts(tree), "jsonschema rejects a null in a map, and nothing else"
 
 
-def test_the_first_shape_whose_labels_are_all_there_wins():
+def test_the_first_node_shape_with_all_labels_on_the_node_applies():
     document = PolicyDocument(
         api_version="railwright.io/v1alpha1",
         fabrics={},

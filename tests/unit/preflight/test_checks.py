@@ -219,7 +219,7 @@ def test_a_value_that_a_file_cannot_carry_is_left_out_with_a_warning(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a'b", "a\nb"])
-def test_a_name_that_would_break_the_lines_behind_it_is_not_written(tmp_path, name):
+def test_a_device_name_with_unsafe_characters_is_not_written(tmp_path, name):
     sysfs_trees.Node(tmp_path).add_device(name, link_layer="InfiniBand")
     result = run(tmp_path, "--transport=infiniband", "--rail=rail0")
     assert read_env(result) == {"NVSHMEM_ENABLE_NIC_PE_MAPPING": "1"}

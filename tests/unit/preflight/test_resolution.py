@@ -76,7 +76,7 @@ def test_rails_json_has_the_found_rails(tmp_path):
     assert found["variables"]["NVSHMEM_IB_ADDR_RANGE"] == "192.168.0.0/16"
 
 
-def test_rails_with_different_indexes_get_no_index_and_a_warning(tmp_path):
+def test_rails_with_different_gid_indexes_get_a_warning_and_no_index(tmp_path):
     sysfs_trees.build_roce(tmp_path, rails=2, offsets=(0, 2))
     result = run(tmp_path, ROCE, *build_rail_options(2))
     assert result.code == 0
@@ -158,7 +158,7 @@ def test_infiniband_functions_are_found_by_their_interfaces(tmp_path):
     assert "rail7 mlx5_65 10.17.0.5 mtu 4092" in result.line
 
 
-def test_infiniband_functions_without_interfaces_are_the_containers_in_natural_order(tmp_path):
+def test_infiniband_functions_without_interfaces_are_taken_from_the_container_in_natural_order(tmp_path):
     sysfs_trees.build_infiniband(tmp_path, interfaces=False)
     result = run(tmp_path, INFINIBAND, *build_rail_options(8, "rail{0},resource=nvidia.com/ib"))
     assert (result.code, find(result, "device")) == (0, [f"mlx5_{9 * rail + 2}" for rail in range(8)])
@@ -201,7 +201,7 @@ def test_a_rail_has_all_functions_of_its_resource(tmp_path):
     assert sorted(find(result, "device")) == ["mlx5_11", "mlx5_2", "mlx5_20", "mlx5_29"]
 
 
-def test_functions_of_one_of_several_containers_are_not_in_the_lists_for_all_containers(tmp_path):
+def test_devices_of_one_container_are_not_listed_for_the_other_containers(tmp_path):
     sysfs_trees.build_infiniband(tmp_path, rails=2, interfaces=False)
     environment = {"PCIDEVICE_X_Y_A": "0000:10:00.1"}
     options = (INFINIBAND, "--rail=rail0,resource=x.y/a")
@@ -217,7 +217,7 @@ def test_functions_of_one_of_several_containers_are_not_in_the_lists_for_all_con
     assert read_env(shared)["NCCL_IB_HCA"] == "=mlx5_2"
 
 
-def test_shared_infiniband_devices_that_are_ready_come_first_and_the_choice_is_named(tmp_path):
+def test_ready_infiniband_devices_are_preferred_among_shared_ones(tmp_path):
     """A privileged container has every device: a storage NIC has another link layer, and one port has no link."""
     node = sysfs_trees.build_infiniband(tmp_path, rails=3, interfaces=False)
     node.add_device("mlx5_1", pci=sysfs_trees.name_function(5))
@@ -265,7 +265,7 @@ def test_pvrdma_may_have_version_1_and_the_hosts_devices(tmp_path):
     assert read_env(result) == {"NCCL_IB_HCA": "=vmw_pvrdma0", "NCCL_IB_GID_INDEX": "1", "MC_GID_INDEX": "1"}
 
 
-def test_efa_has_nothing_to_resolve(tmp_path):
+def test_efa_devices_need_no_resolution(tmp_path):
     node = sysfs_trees.Node(tmp_path)
     for number in (79, 95):
         node.add_device(f"rdmap{number}s0", [("fe80::efa", "", "")], link_layer="Unspecified", rate="100 Gb/sec")
@@ -312,7 +312,7 @@ def test_a_rail_has_all_devices_of_its_request(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"requests": 1}', '{"requests": [1, {"name": "rail0", "devices": {}}]}'])
-def test_claims_of_drivers_that_say_nothing_are_the_devices_of_the_container(tmp_path, text):
+def test_claims_without_device_names_from_the_driver_use_the_devices_of_the_container(tmp_path, text):
     node = sysfs_trees.build_roce(tmp_path, rails=2)
     describe_claim(node, "rail0", "", text=text)
     assert find(run(tmp_path, ROCE, *build_rail_options(2, "rail{0}")), "device") == ["mlx5_0", "mlx5_1"]

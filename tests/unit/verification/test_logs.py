@@ -100,7 +100,7 @@ def test_interleaved_lines_of_two_processes_are_separated():
     assert assess_logs([torn, *rest]).state == report.RDMA
 
 
-def test_pods_on_the_host_network_are_distinguished_by_kubectls_prefix_and_a_launchers_log_by_hosts():
+def test_pods_are_told_apart_by_kubectls_prefix_or_by_host_in_a_launchers_log():
     shared = [
         f"[pod/p-{at}/c] {line.replace(f'w-{at}', 'node-7')}"
         for at, text in enumerate((GOOD, ALSO))
@@ -118,7 +118,7 @@ def test_rdma_on_every_rail_is_reported_with_transport_rails_and_ranks():
     assert assess_logs(GOOD, ALSO).line == "RDMA on every rail: RoCE, 2 of 2 rails, 2 ranks on 2 pods, GPUDirect"
 
 
-def test_without_the_number_of_rails_of_the_pods_no_log_shows_that_all_were_used():
+def test_a_log_proves_the_use_of_all_rails_only_if_their_number_is_known():
     results = report.assess_logs([("a", GOOD.splitlines()), ("b", ALSO.splitlines())], report.Expected())
     assert results.state == report.UNKNOWN
     assert results.rails is None
@@ -128,7 +128,7 @@ def test_without_the_number_of_rails_of_the_pods_no_log_shows_that_all_were_used
     )
 
 
-def test_the_rails_of_each_pod_count_and_a_missing_one_is_named():
+def test_a_rail_that_one_pod_did_not_use_is_named():
     four = report.Expected(4, devices={f"mlx5_{number}": f"r{number}" for number in range(4)})
     two = report.Expected(2, devices={"mlx5_0": "r0", "mlx5_1": "r1"})
     logs = [("a", GOOD.splitlines()), ("b", ALSO.splitlines())]
@@ -176,14 +176,14 @@ REPORTS = {  # the logs, what is expected, the state, and words of the line
 
 
 @pytest.mark.parametrize("case", REPORTS)
-def test_a_report_has_a_state_and_says_why(case):
+def test_each_report_has_a_state_with_its_reason(case):
     of_pods, expected, state, words = REPORTS[case]
     results = assess_logs(*of_pods, **expected)
     assert (results.state, words in results.line) == (state, True), results.line
 
 
 @pytest.mark.parametrize(("network", "state"), [("Socket", report.TCP), ("IB", report.UNKNOWN)])
-def test_channels_alone_show_the_network(network, state):
+def test_channel_lines_alone_are_enough_to_find_the_network(network, state):
     """As in an excerpt, in which the line that NCCL writes at its start is missing."""
     log = rank("w-0", 0, network=network, channels=("0",)).splitlines()[-1:]
     results = report.assess_logs([("a", log)], report.Expected())

@@ -197,7 +197,7 @@ def of_job(job: str) -> dict:
     return tree
 
 
-def test_equal_pods_of_different_jobs_are_planned_once():
+def test_the_plan_of_a_pod_is_reused_for_equal_pods_of_other_jobs():
     cache = response_cache.ResponseCache()
     answers = [answer(of_job(job), POLICIES["plain"], cache).body for job in ("llm", "vision", "speech")]
     assert len(cache) == 1

@@ -27,7 +27,7 @@ class Api:
         return answer
 
 
-async def test_each_answer_counts_and_an_error_changes_nothing_but_is_logged(monkeypatch, caplog):
+async def test_an_error_answer_about_file_keys_is_logged_and_ignored(monkeypatch, caplog):
     monkeypatch.setattr(file_keys, "_PAUSE_SECONDS", 0.0)
     api, applied = Api(LOST, b"{}", b'{"fileKeyRef": {}}', LOST, INVALID), []
     with caplog.at_level(logging.WARNING), pytest.raises(asyncio.CancelledError):

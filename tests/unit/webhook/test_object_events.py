@@ -26,7 +26,7 @@ def config_map(text: str) -> views.ConfigMap:
     return views.ConfigMap(metadata=metadata, data={names.POLICY_KEY: text})
 
 
-def test_errors_are_posted_on_the_config_map_and_so_is_the_first_valid_policy_after_them():
+def test_policy_errors_and_their_end_are_events_on_the_config_map():
     poster, store = Poster(), policies.PolicyStore()
     object_events.PolicyEvents(poster, store)
     store.replace([config_map(INVALID)])
@@ -41,7 +41,7 @@ def test_errors_are_posted_on_the_config_map_and_so_is_the_first_valid_policy_af
     assert [event[4].partition("; ")[0] for event in poster.take()] == [LAST]
 
 
-def test_after_a_restart_an_invalid_policy_has_one_event_which_says_that_the_last_valid_one_is_in_force():
+def test_after_a_restart_one_event_says_that_the_last_valid_policy_is_in_force():
     poster, store = Poster(), policies.PolicyStore()
     store.last_valid = policies.read(TEXT)
     object_events.PolicyEvents(poster, store)

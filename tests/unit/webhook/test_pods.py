@@ -60,7 +60,7 @@ def test_without_a_policy_labelled_pods_are_refused_and_others_allowed():
     assert answer(review(pod(label="none")), None)["allowed"]
 
 
-def test_without_a_policy_a_namespace_opts_in_only_pods_with_possible_accelerators():
+def test_without_a_policy_an_opted_in_namespace_rejects_only_pods_with_accelerators():
     def find_opted_in_namespace(namespace):
         return admitting.build_facts(namespace, namespace_labels={"railwright.io/fabric": "f"})
 
@@ -73,7 +73,7 @@ def test_without_a_policy_a_namespace_opts_in_only_pods_with_possible_accelerato
     assert not is_allowed(pod(cpu(), label="f"))
 
 
-def test_without_a_policy_a_pod_of_an_unknown_namespace_is_to_be_tried_again():
+def test_without_a_policy_a_pod_of_an_uncached_namespace_is_refused_temporarily():
     def respond(tree: dict, *, watched: bool = True) -> dict:
         answered = pods.handle(review(tree), None, lambda namespace: admitting.build_facts(namespace, watched=watched))
         return json.loads(answered.body)["response"]
@@ -85,7 +85,7 @@ def test_without_a_policy_a_pod_of_an_unknown_namespace_is_to_be_tried_again():
     assert respond(pod(gpus(1), label=None), watched=False)["allowed"], "a file tells all there is"
 
 
-def test_a_pod_whose_opt_in_depends_on_an_unknown_namespace_is_to_be_tried_again():
+def test_a_pod_is_refused_temporarily_if_its_namespace_decides_and_is_not_cached():
     def new(namespace):
         return admitting.build_facts(namespace, watched=True)
 

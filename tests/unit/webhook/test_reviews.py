@@ -75,7 +75,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("what", MALFORMED)
-def test_a_body_that_reviews_no_pod_is_malformed_with_the_cause(what):
+def test_a_body_without_a_pod_review_is_malformed_with_the_cause(what):
     body, why = MALFORMED[what]
     with pytest.raises(reviews.MalformedError, match=r"\S") as error:
         read(body)
@@ -83,7 +83,7 @@ def test_a_body_that_reviews_no_pod_is_malformed_with_the_cause(what):
     assert len(str(error.value)) < 400, "a reason never repeats the body"
 
 
-def test_the_uid_is_echoed_and_without_operations_there_is_no_patch():
+def test_an_answer_repeats_the_uid_and_has_no_patch_without_operations():
     assert sent(reviews.Answer(), uid='a"b\\c') == {"uid": 'a"b\\c', "allowed": True}
 
 
@@ -94,7 +94,7 @@ def test_a_patch_comes_with_its_type_and_decodes_to_the_operations():
     assert json.loads(base64.b64decode(response["patch"], validate=True)) == operations
 
 
-def test_a_refusal_carries_code_and_message_and_never_a_patch():
+def test_a_refusal_has_code_and_message_but_no_patch():
     refused = reviews.Answer(
         allowed=False, code=403, message="no", operations=[{"op": "add", "path": "/a", "value": 1}]
     )

@@ -53,7 +53,7 @@ def test_a_pod_that_would_be_rejected_is_admitted_with_the_reason(tree, code):
     assert after == tree
 
 
-def test_a_namespace_that_is_not_known_yet_rejects_no_pod():
+def test_a_pod_of_a_namespace_that_is_not_cached_yet_is_admitted():
     tree = pod(gpus(8), label=None)
     at = build_facts(namespace_labels=None, watched=True)
     assert not answer(tree, ENFORCED, at)[1]["allowed"]

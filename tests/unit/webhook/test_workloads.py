@@ -68,7 +68,7 @@ def test_one_refused_template_refuses_the_workload():
 @pytest.mark.parametrize(
     "request_", [{"operation": "DELETE", "object": None}, {"operation": "CONNECT"}, {"subResource": "status"}]
 )
-def test_only_creations_and_updates_of_the_object_itself_are_changed(request_):
+def test_only_creations_and_updates_of_the_workload_itself_are_patched(request_):
     tree = request_.pop("object", working.build_workload(DEPLOYMENT, working.build_template(label="f")))
     assert working.get_response(working.review(DEPLOYMENT, tree, **request_), BY).keys() == {"uid", "allowed"}
 
@@ -78,7 +78,7 @@ def update(row: frameworks.WorkloadKind, tree: dict, old: dict, by=BY) -> dict:
 
 
 @pytest.mark.parametrize("row", NESTED, ids=format_id)
-def test_an_update_that_leaves_the_templates_alone_is_not_patched_under_any_policy(row):
+def test_an_update_without_a_changed_template_is_not_patched(row):
     old = create(row, write(row))
     new = copy.deepcopy(old)
     new["metadata"]["annotations"] = {"a": "b"}
@@ -130,7 +130,7 @@ def test_an_update_is_allowed_if_it_does_not_change_a_template_that_is_now_inval
 
 
 @pytest.mark.parametrize(("row", "old"), tables.pair(FROZEN, [None, "written", "stored"]))
-def test_an_update_of_an_immutable_template_gets_nothing_new_and_is_never_refused(row, old):
+def test_an_update_of_an_immutable_template_is_allowed_without_additions(row, old):
     written = write(row)
     before = {None: None, "written": written, "stored": create(row, write(row))}[old]
     changed = write(row, "g")
@@ -176,7 +176,7 @@ CLAIMS = fabric(
 
 
 @pytest.mark.parametrize(("row", "by"), tables.pair(FROZEN, [CLAIMS, BY, None]))
-def test_an_immutable_template_with_claims_is_given_back_its_claims_in_place_of_gpus(row, by):
+def test_an_update_restores_the_claims_of_an_immutable_template(row, by):
     written = write(row)
     old = create(row, written, CLAIMS)
     assert "railwright-f-" in json.dumps(old)
@@ -279,7 +279,7 @@ def test_a_changed_label_that_the_label_of_a_template_overrides_is_reported(labe
     assert warning.endswith(" of the Deployment: it has a label of its own; change it in the template too")
 
 
-def test_without_a_policy_workloads_are_allowed_their_label_copied_and_the_trouble_reported():
+def test_without_a_policy_a_workload_is_allowed_with_its_label_copied_and_a_warning():
     tree = working.build_workload(DEPLOYMENT, working.build_template(), label="f")
     response = working.get_response(working.review(DEPLOYMENT, tree), None)
     assert apply_patch(tree, response)["spec"]["template"]["metadata"]["labels"] == {FABRIC: "f"}
@@ -289,7 +289,7 @@ def test_without_a_policy_workloads_are_allowed_their_label_copied_and_the_troub
         assert working.get_response(working.review(DEPLOYMENT, plain), None).keys() == {"uid", "allowed"}
 
 
-def test_the_answer_for_a_workload_has_no_role_counts_its_changes_and_marks_a_dry_run():
+def test_audit_annotations_of_a_workload_count_changes_and_mark_dry_runs():
     tree = working.build_workload(VOLCANO, working.build_template(label="f"))
     response = working.handle(working.review(VOLCANO, tree, dryRun=True), BY)
     assert (response.role, response.outcome, response.dry_run) == ("", "patched", True)
@@ -326,7 +326,7 @@ TREE = working.build_workload(VOLCANO, working.build_template(label="f"))
         (working.review(VOLCANO, TREE, operation="UPDATE", oldObject=7), "does not decode"),
     ],
 )
-def test_a_body_that_reviews_no_workload_is_malformed_with_the_reason(body, expected):
+def test_a_body_without_a_workload_review_is_malformed_with_the_reason(body, expected):
     with pytest.raises(reviews.MalformedError) as error:
         working.handle(body, BY)
     assert expected in str(error.value)
@@ -372,7 +372,7 @@ def test_a_workload_that_is_stored_with_too_many_templates_is_still_updated(stor
 
 
 @pytest.mark.parametrize("row", FROZEN, ids=format_id)
-def test_a_label_added_after_the_template_became_immutable_is_reported_with_the_fix(row):
+def test_a_label_added_to_an_immutable_template_is_reported_with_the_fix(row):
     stored = working.build_workload(row, working.build_template())
     labelled = working.build_workload(row, working.build_template(), label="f")
     answer = working.get_response(working.review(row, labelled, operation="UPDATE", oldObject=stored), BY)
