@@ -15,6 +15,7 @@ from cryptography import x509
 from kubernetes_asyncio.config import incluster_config
 
 from certs import pki
+from railwright.cli.__main__ import main
 from railwright.cluster import client as clients
 from railwright.cluster import errors, kubeconfigs
 
@@ -216,6 +217,40 @@ async def test_the_proxy_is_that_of_the_cluster_and_never_that_of_the_environmen
         async with connected(config) as client:
             await client.get("/version")
     assert server.headers[1]["Host"] == "nowhere.invalid"
+
+
+GIVEN = ("--as", "dev", "--as-group", "ml", "--as-group", "hpc")
+IMPERSONATING = {
+    "as": "ops",
+    "as-uid": "u1",
+    "as-groups": ["a", "b"],
+    "as-user-extra": {"example.com/team": ["x", "y"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "keys", "given", "user", "groups"),
+    [
+        ("gangs", {}, GIVEN, ["dev"], ["ml", "hpc"]),  # ends after an error, and check goes on
+        ("check", {}, GIVEN, ["dev"], ["ml", "hpc"]),
+        ("check", {}, (), [], []),
+        ("check", IMPERSONATING, (), ["ops"], ["a", "b"]),
+        ("check", IMPERSONATING, GIVEN, ["dev"], ["ml", "hpc"]),  # options go before the kubeconfig
+    ],
+)
+async def test_requests_impersonate_those_whom_options_or_kubeconfig_name(
+    server, folder, command, keys, given, user, groups
+):
+    server.refused.add("Bearer t")
+    async with api_stub.serve(server.answer) as port:
+        config = write(folder, {"token": "t", **keys}, f"http://127.0.0.1:{port}")
+        assert await asyncio.to_thread(main, [command, "--kubeconfig", config, *given]) == 2
+    assert server.headers
+    for headers in server.headers:
+        assert headers.getall("Impersonate-User", []) == user
+        assert headers.getall("Impersonate-Group", []) == groups
+        assert headers.getall("Impersonate-Uid", []) == (["u1"] if keys else [])
+        assert headers.getall("Impersonate-Extra-example.com%2Fteam", []) == (["x", "y"] if keys else [])
 
 
 # --- tokens that expire --------------------------------------------------------------------------------------

@@ -1,17 +1,12 @@
 """`railwright demo`: the card on a terminal, the gang, and the dashboard that it serves."""
 
-import asyncio
-import contextlib
 import re
-import signal
 import subprocess
 import sys
 
 import aiohttp
 import dashboard_servers
-import processes
 import pytest
-import shell
 import terminals
 from dashboard_servers import find
 
@@ -72,24 +67,14 @@ def test_the_first_status_needs_no_library(command):
 
 
 async def test_serve_shows_the_placed_gang():
-    process = await processes.start_command("demo", "--serve")
-    try:
-        line = b""
-        async with asyncio.timeout(shell.PATIENCE):
-            while b"dashboard: " not in line:
-                line = await process.stdout.readline()
-                assert line, (await process.stderr.read()).decode()
-        url = re.search(r"http://\S+/", line.decode()).group()
-        async with aiohttp.ClientSession() as session:
-            seen = await dashboard_servers.read_until(session, url, lambda seen: seen["gangs"])
-        [gang] = seen["gangs"]
-        assert (gang["name"], gang["state"], gang["placed"], gang["bandwidth"]) == ("llm", "placed", 8, 1.0)
-        assert find(seen, "fabrics", "roce")["nodes"] == 64
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
-        await asyncio.wait_for(process.communicate(), shell.PATIENCE)
-    assert process.returncode == 0
+    async with (
+        dashboard_servers.started("dashboard: ", "demo", "--serve", out="stdout") as url,
+        aiohttp.ClientSession() as session,
+    ):
+        seen = await dashboard_servers.read_until(session, url, lambda seen: seen["gangs"])
+    [gang] = seen["gangs"]
+    assert (gang["name"], gang["state"], gang["placed"], gang["bandwidth"]) == ("llm", "placed", 8, 1.0)
+    assert find(seen, "fabrics", "roce")["nodes"] == 64
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.ClientConnectorError):
             await session.get(url)
