@@ -338,13 +338,6 @@ class PodCondition(View, frozen=True):
     last_transition_time: str | None = None  # the API server writes a zero time as null
 
 
-class PodResourceClaimStatus(View, frozen=True):
-    """The claim that was generated for an entry of spec.resourceClaims. Its name is None if the pod needs no claim."""
-
-    name: str = ""
-    resource_claim_name: str | None = None
-
-
 _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
@@ -353,7 +346,6 @@ class PodStatus(View, frozen=True):
 
     phase: str = ""
     conditions: list[PodCondition] | None = None
-    resource_claim_statuses: list[PodResourceClaimStatus] | None = None
 
     @property
     def has_ended(self) -> bool:
