@@ -32,37 +32,30 @@ def refuse(status: int, message: str):
     return lambda _: web.json_response({"kind": "Status", "status": "Failure", "message": message}, status=status)
 
 
+POLICY_PATH = "/api/v1/namespaces/railwright-system/configmaps/railwright-policy"
+
+
 @contextlib.asynccontextmanager
-async def serving(tmp_path, answer, policy: str = "", objects: dict[str, dict | None] | None = None):
+async def serving(tmp_path, answer, policy: str = "", objects: dict[str, dict] | None = None):
     """Yield a client of an API server that answers each creation of a pod by `answer(pod)`, and its list of queries.
 
-    `policy` is the content of the ConfigMap; "" if the caller may not read it. `objects` are the objects at other
-    paths.
+    `policy` is the content of the ConfigMap; "" without one. `objects` are the answers at other paths.
     """
     queries: list[str] = []
+    stored = (
+        {POLICY_PATH: {"metadata": {"name": "railwright-policy"}, "data": {"policy.yaml": policy}}} if policy else {}
+    )
+    stored |= objects or {}
 
-    async def create(request: web.Request) -> web.Response:
-        queries.append(request.query_string)
-        return answer(json.loads(await request.read()))
-
-    async def read_policy(_: web.Request) -> web.Response:
-        return web.json_response({"metadata": {"name": "railwright-policy"}, "data": {"policy.yaml": policy}})
-
-    async def find(request: web.Request) -> web.Response:
-        found = (objects or {})[request.path]
-        if found is None:  # as the API server answers about an API that it does not serve
-            return web.Response(status=404, text="404 page not found")
+    async def respond(request: web.Request) -> web.Response:
+        if request.method == "POST":
+            assert request.path == "/api/v1/namespaces/prod/pods"
+            queries.append(request.query_string)
+            return answer(await request.json())
+        found = stored.get(request.path, api_stub.status(404))
         return web.json_response(found, status=found.get("code", 200))
 
-    async def deny_existence(_: web.Request) -> web.Response:
-        return web.json_response(api_stub.status(404), status=404)
-
-    routes = [web.post("/api/v1/namespaces/prod/pods", create)]
-    if policy:
-        routes.append(web.get("/api/v1/namespaces/railwright-system/configmaps/railwright-policy", read_policy))
-    routes += [web.get(path, find) for path in objects or ()]
-    routes.append(web.get("/{path:.*}", deny_existence))
-    async with api_stub.serve_routes(*routes) as port, api_stub.connected(tmp_path, port) as client:
+    async with api_stub.serve(respond) as port, api_stub.connected(tmp_path, port) as client:
         yield client, queries
 
 
@@ -314,9 +307,13 @@ async def test_a_pod_that_is_not_injected_is_not_said_to_be(run, admit, pod, pol
     assert (f"warning: {WOULD_REJECT}" in out) == (outcome == UNCHANGED)
 
 
+def set_variable(pod: dict, name: str, value: str) -> dict:
+    container = {**pod["spec"]["containers"][0], "env": [{"name": name, "value": value}]}
+    return {**pod, "spec": {"containers": [container]}}
+
+
 async def test_lint_takes_the_policy_of_the_cluster(run):
-    env = [{"name": "NCCL_IB_HCA", "value": "mlx5_9"}]
-    pod = {**POD, "spec": {"containers": [{**POD["spec"]["containers"][0], "env": env}]}}
+    pod = set_variable(POD, "NCCL_IB_HCA", "mlx5_9")
     code, out, err = await run(refuse(403, "no dry run is needed"), pod, "lint", policy=POLICY, objects=WEBHOOKS)
     assert (code, "error N15 NCCL_IB_HCA=mlx5_9: " in out) == (1, True)
     assert err == (
@@ -330,15 +327,14 @@ NAMESPACE = "/api/v1/namespaces/prod"
 UNLABELLED = {**POD, "metadata": {"name": "p", "namespace": "prod"}}
 
 
-def label_namespace(**labels: str) -> dict[str, dict | None]:
+def label_namespace(**labels: str) -> dict[str, dict]:
     labels = {f"railwright.io/{key}": value for key, value in labels.items()}
     return {NAMESPACE: {"metadata": {"name": "prod", "labels": labels}}}
 
 
 @pytest.mark.parametrize("fabric", ["f", ""])
 async def test_lint_injects_a_pod_that_its_namespace_opts_in(run, fabric):
-    env = [{"name": "NCCL_IB_HCA", "value": "mlx5_9"}]
-    pod = {**UNLABELLED, "spec": {"containers": [{**POD["spec"]["containers"][0], "env": env}]}}
+    pod = set_variable(UNLABELLED, "NCCL_IB_HCA", "mlx5_9")
     objects = label_namespace(**({"fabric": fabric} if fabric else {}))
     policy = f"{POLICY}    mounts: {{sharedMemory: 64Gi}}\n"
     _, out, _ = await run(refuse(403, ""), pod, "lint", policy=policy, objects=objects)
@@ -361,10 +357,9 @@ async def test_lint_says_that_it_does_not_know_the_labels_of_a_namespace(run):
 
 @pytest.mark.parametrize("is_given", [True, False])
 async def test_lint_without_the_right_to_read_the_policy_applies_the_rules_that_need_no_fabric(run, is_given):
-    env = [{"name": "NCCL_IB_TIMEOUT", "value": "99"}]
-    pod = {**POD, "spec": {"containers": [{**POD["spec"]["containers"][0], "env": env}]}}
-    path = "/api/v1/namespaces/railwright-system/configmaps/railwright-policy"
-    code, out, err = await run(refuse(403, ""), pod, "lint", objects={path: api_stub.status(403)}, is_given=is_given)
+    pod = set_variable(POD, "NCCL_IB_TIMEOUT", "99")
+    objects = {POLICY_PATH: api_stub.status(403)}
+    code, out, err = await run(refuse(403, ""), pod, "lint", objects=objects, is_given=is_given)
     assert (code, "error N09 NCCL_IB_TIMEOUT=99: " in out) == (1, True)
     assert err.startswith("railwright: rules that need the fabric were not checked: you may not get configmaps/")
 
