@@ -75,6 +75,15 @@ def test_a_gang_of_kube_scheduler_fills_leaf_after_leaf_while_its_bindings_are_u
     assert place_gang(8, build_leaves(**sizes), least={"train/gang": 8}, is_seen=False) == expected
 
 
+@pytest.mark.parametrize(("is_announced", "leaf"), [(True, "b"), (False, "a")], ids=["Volcano", "kube-scheduler"])
+def test_of_nodes_that_are_not_offered_only_those_of_kube_scheduler_count(is_announced, leaf):
+    """Volcano may leave out a node for reasons that are unknown here. A peer may be on that of kube-scheduler."""
+    state = build_cluster(build_leaves(a=2, b=3), [], {"train/g": 2})
+    request = build_request(build_pod("g-0", group="g"), [name for name in state.nodes if name != "a-01"])
+    plan = score_once(msgspec.structs.replace(request, is_announced=is_announced), state).plan
+    assert plan.leaves == ((leaf, f"s-{leaf}"),)
+
+
 def test_a_leaf_without_a_node_offered_by_kube_scheduler_is_no_capacity():
     state = build_cluster(build_leaves(a=8, b=9), least={"train/gang": 8})
     offered = [name for name in state.nodes if name.startswith("b")]

@@ -108,15 +108,24 @@ class GangCapacity(msgspec.Struct, frozen=True):
 def build_capacity(view: node_index.RequestView, *, on_all_leaves: bool = False) -> GangCapacity:
     """Return the capacity that the planner may use for the gang of a request.
 
-    Capacity counts all nodes of the offered leaves, not only the offered ones: a peer whose binding has not been
-    observed may be on another, and until then it counts as unplaced (docs/interface.md 7.7). An offer of 100 nodes
-    (MAX_FULL_OFFER) or more may be a sample, so all leaves count then, unless the gang is confined to a HyperNode.
-    With `on_all_leaves`, they count in any case.
+    An offer of 100 nodes (MAX_FULL_OFFER) or more may be a sample, so all leaves count, or those of the offered nodes
+    if the gang is confined to a HyperNode. With `on_all_leaves`, they count in any case. Of a smaller offer, Volcano's
+    nodes count: it may leave out others for reasons that are unknown here. From kube-scheduler, which announces no
+    placements, all nodes of the offered leaves count: a peer whose binding has not been observed may be on another, and
+    until then it counts as unplaced (docs/interface.md 7.7).
     """
     index, request = view.index, view.request
-    is_everywhere = on_all_leaves or (len(request.nodes) >= MAX_FULL_OFFER and not request.is_confined)
-    counts = index.count_classes() if is_everywhere else index.count_classes(sorted(view.offered_leaves))
-    return build_capacity_on(index, counts, view.overrides)
+    is_sample = len(request.nodes) >= MAX_FULL_OFFER
+    if on_all_leaves or (is_sample and not request.is_confined):
+        return build_capacity_on(index, index.count_classes(), view.overrides)
+    if is_sample or not request.is_announced:
+        return build_capacity_on(index, index.count_classes(sorted(view.offered_leaves)), view.overrides)
+    leaves: dict[topology.Domain, node_evaluation.Counts] = {}
+    for name, node_class in zip(request.nodes, view.find_classes(request.nodes), strict=True):
+        if node_class is not None:
+            counts = leaves.setdefault(index.leaf_by_node[name], {})
+            counts[node_class] = counts.get(node_class, 0) + 1
+    return build_capacity_on(index, leaves)
 
 
 def build_capacity_on(
