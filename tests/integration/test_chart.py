@@ -20,7 +20,6 @@ from plane import (
     audit_log,
     binaries,
     commands,
-    conditions,
     guard,
     manifests,
     releases,
@@ -661,24 +660,3 @@ async def test_a_policy_in_the_values_follows_each_apply(plane, cluster, tmp_pat
         assert labels["argocd.argoproj.io/sync-options"] == "Prune=false,Delete=false"
     finally:
         await cluster.api.delete("ConfigMap", names.POLICY_CONFIGMAP, NAMESPACE)
-
-
-OPTIONAL = {  # minimal definitions of kinds that the chart can create
-    "monitoring.coreos.com/v1": ("ServiceMonitor", "PrometheusRule"),
-    "cert-manager.io/v1": ("Issuer", "Certificate"),
-}
-
-
-async def test_monitors_and_certificates_need_their_crds(plane, cluster):
-    dry = f"--set={MONITORED},certificates.mode=cert-manager"
-    with pytest.raises(releases.FailedError, match="ensure CRDs are installed first"):
-        await cluster.helm.install(dry)
-    assert not await cluster.api.list("Deployment", NAMESPACE), "nothing is made by halves"
-    made = [manifests.definition(group, kind) for group, kinds in OPTIONAL.items() for kind in kinds]
-    try:
-        await asyncio.gather(*(plane.api.create(definition) for definition in made))
-        await conditions.wait_established(plane.api, *(definition["metadata"]["name"] for definition in made))
-        await cluster.helm.install(dry, "--dry-run=server")
-    finally:
-        for created_definition in made:
-            await plane.api.delete("CustomResourceDefinition", created_definition["metadata"]["name"])

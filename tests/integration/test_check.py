@@ -1,4 +1,4 @@
-"""`railwright check` on a real installation: without defects, then with some that need a real API server.
+"""`railwright check` on a real installation: without defects, then with one that needs a real API server.
 
 The manifests are applied unchanged. No container runs: the test serves a webhook with the Secret's certificate, called
 by URL.
@@ -10,21 +10,16 @@ import io
 import json
 import pathlib
 
-import comparison
-import pytest
 import pytest_asyncio
-import simulated_clouds
-from plane import binaries, conditions, manifests, ports, releases, site, stand_ins, waiting
+from plane import conditions, manifests, ports, releases, site, stand_ins, waiting
 from plane import nodes as plane_nodes
 
 from railwright.cli.__main__ import main
-from railwright.cli.clouds import first_policies
-from railwright.cluster import policies
 from railwright.fabric import names
 
 ROOT = pathlib.Path(__file__).parents[2]
 NAMESPACE, NETWORKS, LEAF = names.NAMESPACE, "check-networks", "fabric.topograph.run/tier-0"
-MUTATING, NAD = "MutatingWebhookConfiguration", "NetworkAttachmentDefinition"
+MUTATING = "MutatingWebhookConfiguration"
 POLICY = manifests.policy(
     {
         "roce": manifests.fabric(
@@ -39,19 +34,9 @@ POLICY = manifests.policy(
     defaultFabric="roce",
 )
 
-API_OF_KIND = {
-    kind: {"apiVersion": path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0], "kind": kind.value}
-    for kind, (path, _) in first_policies.VIEWS.items()
-}
-SLICES = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
-SHAPES = {shape.profile.name: shape for shape in reversed(simulated_clouds.SHAPES)}  # the first shape of each profile
-_CLAIMS = pytest.mark.skipif(not binaries.release().has_claims, reason="this release serves no ResourceSlices")
-# with networks and device plugins; with slices and classes of devices
-PROFILES = ("openshift-ai", pytest.param("eks-efa-claims", marks=_CLAIMS))
-
 
 class Installed:
-    """An installation, with functions that break and repair it."""
+    """An installation, and what `check` says of it."""
 
     def __init__(self, plane):
         self.plane, self.api, self.site = plane, plane.api, site.Site(plane)
@@ -60,7 +45,6 @@ class Installed:
     async def install(self, folder):
         await asyncio.gather(*(self.nodes.make(f"check-{n}", labels={LEAF: "leaf-0"}) for n in range(2)))
         await self.plane.kubectl("apply", "-k", str(site.BASE))
-        await self.plane.kubectl("apply", "-f", str(releases.CLAIMS))  # for the profile with claims
         code, said, _ = await run("certs", "rotate", f"--kubeconfig={self.plane.kubeconfig}")
         assert code == 0, said
         await self.site.policy(POLICY)
@@ -145,23 +129,6 @@ async def test_a_healthy_installation_passes(installed):
     assert skipped <= {"node-shapes", "claim-devices", "preflight", "images"}, skipped
 
 
-def delete(kind, name, namespace=None):
-    """Return a function that breaks the installation by a deletion."""
-
-    @contextlib.asynccontextmanager
-    async def break_it(it):
-        before = await it.api.get(kind, name, namespace)
-        await it.api.delete(kind, name, namespace)
-        try:
-            yield
-        finally:
-            for field in ("resourceVersion", "uid", "creationTimestamp", "managedFields"):
-                before["metadata"].pop(field, None)
-            await it.api.create(before)
-
-    return break_it
-
-
 async def test_a_webhook_that_nobody_serves_fails_the_dry_run_alone(installed):
     """Each row is broken in tests/support/broken_installations.py. A rejection comes from a real API server only."""
     before = await installed.api.get(MUTATING, "railwright")
@@ -176,71 +143,3 @@ async def test_a_webhook_that_nobody_serves_fails_the_dry_run_alone(installed):
         await installed.api.patch(MUTATING, "railwright", {"webhooks": before["webhooks"]})
     (problem,) = [result for result in answer["checks"] if result["hint"]]
     assert "connection refused" in problem["detail"]
-
-
-@contextlib.asynccontextmanager
-async def simulate(it, shape):
-    """Create a node of a profile's shape, with its slices, networks and device classes."""
-    objects = {}
-    clouds = simulated_clouds.build(shape, nodes=1)
-    slices = simulated_clouds.build_slices(shape, clouds[first_policies.Kind.NODE])
-    for api, trees in [*((API_OF_KIND[kind], trees) for kind, trees in clouds.items()), (SLICES, slices)]:
-        for tree in trees:
-            key = ("/".join(api.values()), tree["metadata"]["name"], tree["metadata"].get("namespace"))
-            objects[key] = {**api, **tree}
-    namespaces = {namespace for *_, namespace in objects} - {None, "default"}
-    for name in namespaces:
-        await it.plane.make_namespace(name)
-    try:
-        await asyncio.gather(*map(it.api.create, objects.values()))
-        yield
-    finally:
-        await asyncio.gather(*(it.api.delete(*key) for key in objects))
-        for name in namespaces:
-            await it.plane.remove_namespace(name)
-
-
-async def assert_job_is_admitted(it, shape):
-    """Assert that the API server admits the pods of the profile's job with the expected values."""
-    expected = comparison.read_job(shape, {role: item.after for role, item in comparison.preview_job(shape).items()})
-    pods = {role: item.pod for role, item in comparison.list_pods(shape, "job.yaml").items()}
-    await it.site.install(shape.profile.text)
-    admitted = {role: await it.api.create(pod, dry_run=True) for role, pod in pods.items()}
-    for pod in admitted.values():  # DefaultTolerationSeconds adds two to every pod
-        pod["spec"]["tolerations"] = [row for row in pod["spec"]["tolerations"] if "tolerationSeconds" not in row]
-    actual = comparison.read_job(shape, admitted)
-    differing = {  # the API server omits what is false
-        path: (value, actual.get(path))
-        for path, value in expected.items()
-        if (value or None) != (actual.get(path) or None)
-    }
-    assert differing == {}
-
-
-@pytest.mark.parametrize("name", PROFILES)
-async def test_check_passes_with_the_first_policy_of_a_profile(installed, name):
-    """For every profile: tests/unit/cli/test_policy_init.py and tests/unit/manifests/test_cloud_profiles.py."""
-
-    async def has_passed():
-        code, answer = await installed.check()
-        failed = [(row["check"], row["detail"]) for row in answer["checks"] if row["state"] == "fail"]
-        assert (code, failed) == (0, [])
-        return True
-
-    shape, cluster = SHAPES[name], f"--kubeconfig={installed.plane.kubeconfig}"
-    # The nodes of the installation are a second shape, which no profile fits. Volcano's resources are its own.
-    volcano = delete("ConfigMap", "volcano-scheduler-configmap", "volcano-system")
-    async with volcano(installed), simulate(installed, shape):
-        code, text, err = await run("policy", "init", "--from-cluster", cluster)
-        assert code == 0, err
-        document = policies.read(text).document
-        assert shape.fabric in document.fabrics.values()
-        assert len(document.fabrics) == 2
-        assert "MISSING" not in text
-        try:
-            await installed.site.install(text)
-            await waiting.wait(has_passed, seconds=30, describe="check to pass")
-            await assert_job_is_admitted(installed, shape)
-        finally:
-            await installed.site.install(POLICY)
-    await installed.until(set())

@@ -112,28 +112,17 @@ def list_pods(shape: Shape, name: str) -> dict[str, templates.Template]:
     return {(item.part or "pod").split()[-1].lower(): item for item in pods}
 
 
-def preview_job(shape: Shape) -> dict[str, previews.AdmissionPreview]:
-    """Return what admission does to the pods of the job with one label, by role."""
-    caches = previews.fill_caches({})
-    return {
-        role: previews.preview_admission(item, shape.profile.policy, caches)
-        for role, item in list_pods(shape, "job.yaml").items()
-    }
-
-
 def compare(shape: Shape) -> dict[str, tuple[Any, Any]]:
     """Return the values of the pods and of their claims that differ, as (the vendor's, ours)."""
     trees = object_files.read_manifest(shape.read_text("vendor.yaml"), f"{shape.profile.name}/vendor.yaml")
     claims = {tree["metadata"]["name"]: tree for tree in trees if tree["kind"] == _CLAIM_TEMPLATE}
     vendor = _read_job({role: item.pod for role, item in list_pods(shape, "vendor.yaml").items()}, claims)
-    ours = read_job(shape, {role: preview.after for role, preview in preview_job(shape).items()})
+    caches, own = previews.fill_caches({}), list_pods(shape, "job.yaml")
+    policy = shape.profile.policy
+    pods = {role: previews.preview_admission(item, policy, caches).after for role, item in own.items()}
+    ours = _read_job(pods, _build_claims(shape, pods.values()))
     pairs = {path: (vendor.get(path, MISSING), ours.get(path, MISSING)) for path in sorted({*vendor, *ours})}
     return {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
-
-
-def read_job(shape: Shape, pods: Pods) -> Values:
-    """Return the compared values of the admitted pods of the job with one label."""
-    return _read_job(pods, _build_claims(shape, pods.values()))
 
 
 def read_common_differences() -> Sequence[Difference]:

@@ -141,14 +141,3 @@ def claiming_pod(name: str, template: str, **kinds: Any) -> api.Object:
     made_pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "devices"}]
     made_pod["spec"]["resourceClaims"] = [{"name": "devices", "resourceClaimTemplateName": template}]
     return made_pod
-
-
-def definition(group_version: str, kind: str) -> api.Object:
-    """Return a minimal CustomResourceDefinition of a kind, which accepts any fields."""
-    group, version = group_version.split("/")
-    plural = f"{kind.lower()}s"
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    kinds = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
-    spec = {"group": group, "scope": "Namespaced", "names": kinds, "versions": [served]}
-    return build("CustomResourceDefinition", f"{plural}.{group}", spec=spec)

@@ -9,7 +9,6 @@ import ssl
 import sys
 
 import pytest_asyncio
-import yaml
 from plane import audit_log, load, releases, rotation, spread, waiting
 from plane import site as sites
 
@@ -130,24 +129,6 @@ async def test_62_the_chart_goes_forward_and_back_under_load(plane, release, nam
         await waiting.wait(lambda: running.created > done + 100, describe="100 creates by the release of before")
     assert (running.failures, running.lost, running.uninjected) == ([], 0, 0)
     assert not bad, bad[:3]
-
-
-def rank(manifests: str, kinds: set[str]) -> list[int]:
-    """Return the positions of the objects of these kinds in the order of creation."""
-    trees = [tree for tree in yaml.safe_load_all(manifests) if tree]
-    return [number for number, tree in enumerate(trees) if tree["kind"] in kinds]
-
-
-async def test_rbac_objects_are_applied_before_deployments(plane, tmp_path):
-    helm = releases.Helm(tmp_path)
-    applied = {
-        "helm": await helm("template", releases.RELEASE, str(releases.CHART), releases.WHOLE, "--no-hooks"),
-        "kustomize": await plane.kubectl("kustomize", str(releases.BASE)),
-    }
-    before = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
-    for tool, manifests in applied.items():
-        assert rank(manifests, before), tool
-        assert max(rank(manifests, before)) < min(rank(manifests, {"Deployment"})), tool
 
 
 async def test_a_new_image_is_not_ready_until_its_role_is_applied(plane, release, namespace):
