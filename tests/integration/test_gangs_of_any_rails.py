@@ -44,7 +44,7 @@ async def hold(plane, namespace, node, count):
         for pair in range(count)
     ]  # fmt: skip
     template = manifests.claim_template(f"on-{node}", {"requests": requests, "constraints": pairs})
-    pod = claim_gangs.build_claiming_pod(f"on-{node}", "", f"on-{node}")
+    pod = manifests.claiming_pod(f"on-{node}", f"on-{node}")
     pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
     await plane.api.create(template, namespace=namespace)
     await plane.api.create(pod, namespace=namespace)

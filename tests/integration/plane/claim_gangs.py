@@ -24,11 +24,6 @@ async def offer(on: plane.Plane, shape: Any, count: int) -> AsyncIterator[Sequen
             await on.api.delete("DeviceClass", tree["metadata"]["name"])
 
 
-def build_claiming_pod(name: str, gang: str, template: str) -> api.Object:
-    """Return a pod of a gang with a claim of a template, as a user would write it."""
-    return manifests.claiming_pod(name, template, labels={gangs.GROUP: gang})
-
-
 def build_fabric_pod(name: str, gang: str, gpus: int) -> api.Object:
     """Return a pod of a gang as a user writes it with railwright: GPUs, and the label of the fabric."""
     limits = {"nvidia.com/gpu": gpus}

@@ -254,17 +254,14 @@ async def wait_for_refusals(installation: site.Site, expected: Mapping[str, str]
     await waiting.wait(are_refused, describe=f"the extender to refuse {', '.join(expected)}")
 
 
-async def list_full(
-    installation: site.Site, names: Sequence[str], *, probe: api.Object | None = None, **kinds: Any
-) -> set[str]:
-    """Return the nodes on which the extender counts no room for a pod with each rail.
+async def list_full(installation: site.Site, names: Sequence[str], *, gpus: int = 0) -> set[str]:
+    """Return the nodes on which the extender counts no room for a pod with each rail and these GPUs.
 
-    The pod has no GPU unless `kinds` say so; `probe` is another pod. A node with room ranks far above one that the
-    extender does not know, which scores nothing.
+    A node with room ranks far above one that the extender does not know, which scores nothing.
     """
     full = set()
     for name in names:
-        rows = await _ask(installation, "prioritize", probe or pod("probe", **{"gpus": 0, **kinds}), [name, "unknown"])
+        rows = await _ask(installation, "prioritize", pod("probe", gpus=gpus), [name, "unknown"])
         score = {row["Host"]: row["Score"] for row in rows}
         if score["unknown"] > _FAR or score["unknown"] == score[name]:
             full.add(name)
@@ -280,7 +277,7 @@ async def _ask(installation: site.Site, verb: str, probe: api.Object, names: Seq
         return json.loads(await answer.read())
 
 
-async def wait_until_taken(installation: site.Site, *names: str, **probe: Any) -> None:
+async def wait_until_taken(installation: site.Site, *names: str) -> None:
     """Wait until these nodes have no room for a pod of `list_full`.
 
     Use it where the placement of the next pod depends on what the extender knows of the last one: its watch may be
@@ -288,7 +285,7 @@ async def wait_until_taken(installation: site.Site, *names: str, **probe: Any) -
     """
 
     async def are_taken() -> bool:
-        full = await list_full(installation, names, **probe)
+        full = await list_full(installation, names)
         assert full == {*names}, full
         return True
 

@@ -23,17 +23,14 @@ _VERSIONS = {
     "Job": "batch/v1",
     "PriorityClass": "scheduling.k8s.io/v1",
     "Queue": "scheduling.volcano.sh/v1beta1",
-    "CustomResourceDefinition": "apiextensions.k8s.io/v1",
     "NetworkAttachmentDefinition": "k8s.cni.cncf.io/v1",
-    "EndpointSlice": "discovery.k8s.io/v1",
     "MPIJob": "kubeflow.org/v2beta1",
-    **dict.fromkeys(("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"), "kubeflow.org/v1"),
+    "PyTorchJob": "kubeflow.org/v1",
+    "TFJob": "kubeflow.org/v1",
     "JobSet": "jobset.x-k8s.io/v1alpha2",
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
-    "Role": "rbac.authorization.k8s.io/v1",
     "RoleBinding": "rbac.authorization.k8s.io/v1",
     "SubjectAccessReview": "authorization.k8s.io/v1",
-    "ResourceClaim": "resource.k8s.io/v1",
     "ResourceClaimTemplate": "resource.k8s.io/v1",
 }
 
@@ -135,9 +132,9 @@ def claim_template(name: str, devices: Mapping[str, Any]) -> api.Object:
     return build("ResourceClaimTemplate", name, spec={"spec": {"devices": devices}})
 
 
-def claiming_pod(name: str, template: str, **kinds: Any) -> api.Object:
+def claiming_pod(name: str, template: str) -> api.Object:
     """Return a pod whose container uses a claim of a template, as its author would write it."""
-    made_pod = pod(name, limits={}, terminationGracePeriodSeconds=0, **kinds)
+    made_pod = pod(name, limits={}, terminationGracePeriodSeconds=0)
     made_pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "devices"}]
     made_pod["spec"]["resourceClaims"] = [{"name": "devices", "resourceClaimTemplateName": template}]
     return made_pod

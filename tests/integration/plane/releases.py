@@ -34,7 +34,7 @@ async def clear(client: api.Api) -> None:
     left = [document for document in documents if document["kind"] not in ("Namespace", "Kustomization")]
     places = [(f"{tree['apiVersion']}/{tree['kind']}", tree["metadata"]) for tree in left]
     await asyncio.gather(*(client.delete(kind, at["name"], at.get("namespace")) for kind, at in places))
-    for kind in ("Secret", "Lease", "EndpointSlice", "Endpoints"):
+    for kind in ("Secret", "EndpointSlice", "Endpoints"):
         await client.delete_all(kind, NAMESPACE)
 
     async def is_empty() -> bool:
@@ -45,16 +45,12 @@ async def clear(client: api.Api) -> None:
 
 
 async def read_versions(on: plane.Plane, rendering: str) -> dict[tuple[str, str], Any]:
-    """Return the generation of each object, which status updates do not change, or else its resourceVersion.
-
-    Leases are left out, because their holders renew them.
-    """
+    """Return the generation of each object, which status updates do not change, or else its resourceVersion."""
     items = json.loads(await on.kubectl("get", "-o", "json", "-f", "-", stdin=rendering))["items"]
     return {
         (item["kind"], item["metadata"]["name"]): item["metadata"].get("generation")
         or item["metadata"]["resourceVersion"]
         for item in items
-        if item["kind"] != "Lease"
     }
 
 
