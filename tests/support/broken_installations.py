@@ -289,7 +289,7 @@ BREAKS = {
     "another authority": (set_foreign_bundle, "ca-bundle", "fail", "namespaced-workloads.railwright.io"),
     "an empty bundle": (put_hook("policy.railwright.io", "", "clientConfig", "caBundle"), "ca-bundle", "fail",
                         "caBundle is empty"),
-    "the authority ends": (issue_old_authority, "ca-bundle", "warn", "the CA is valid until "),
+    "the authority ends": (issue_old_authority, "ca-bundle", "warn", "the CA expires 2"),
     "another writer": (overwrite, "ca-bundle", "warn", "MutatingWebhookConfiguration: cainjector overwrites"),
     "no configuration": (clear("mutating"), "webhook-entries", "fail", "does not call the webhook"),
     "no validation": (clear("validating"), "webhook-entries", "fail", "does not call the webhook"),

@@ -72,7 +72,8 @@ def check_certificates(snapshot: Snapshot, server: str) -> Result:
             f"railwright certs rotate with the --namespace and --host by which callers reach {server}",
         )
     if inventory.is_due(certificate, snapshot.now):
-        return warn(f"valid until {_format(end)}: less than a third of its time is left, and no new one", _READ_LOG)
+        left = "less than a third of its time is left, and it has not been renewed"
+        return warn(f"valid until {_format(end)}: {left}", _READ_LOG)
     return ok(f"valid until {_format(end)}")
 
 
@@ -112,9 +113,10 @@ def check_ca_bundle(snapshot: Snapshot) -> Result:
     if writers:
         return warn(writers[0])
     end = min(ends)
+    if snapshot.now >= end:
+        return fail(f"the CA expired {_format(end)}")
     if end - snapshot.now < _CA_NOTICE:
-        assess = fail if snapshot.now >= end else warn
-        return assess(f"the CA is valid until {_format(end)}")
+        return warn(f"the CA expires {_format(end)}")
     return ok(f"{text.format_count(len(hooks), 'entry')}, by a CA that is valid until {_format(end)}")
 
 
