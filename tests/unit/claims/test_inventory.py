@@ -53,7 +53,7 @@ def test_a_class_with_an_unsupported_expression_offers_no_device(known):
 
 
 @pytest.mark.parametrize(("effect", "left"), [("NoSchedule", 0), ("NoExecute", 0), ("None", 1)])
-def test_a_tainted_device_stays_in_capacity_only(known, effect, left):
+def test_a_tainted_device_counts_as_capacity_but_not_as_allocatable(known, effect, left):
     tainted = devices.build_slices("n1", taints={NIC: effect})
     assert known.slice_sink.upsert(devices.read_slices(*tainted)[0]).nodes == {"n1"}
     assert (count(known, RAIL[0]), count(known, RAIL[0], "capacity")) == (left, 1)
@@ -101,7 +101,7 @@ def test_a_request_with_another_expression_is_for_its_class_only(known):
     assert known.compute_requests(NAMING) == {inventory.name_class("dranet"): 1000}
 
 
-def test_a_pod_requests_the_rails_of_its_template_before_its_claim_exists_and_after_the_template_is_deleted(known):
+def test_the_requested_rails_of_a_pod_do_not_change_when_claim_or_template_appear_or_vanish(known):
     key = inventory.PodKey("u", "train", (), ("train/t",))
     assert known.compute_requests(key) == {}
     assert known.template_sink.upsert(build_template("t", (0, 1))).keys == {"train/t"}
@@ -154,7 +154,7 @@ def test_a_claim_does_not_count_for_a_pod_in_another_namespace(known):
     assert known.list_allocated_nodes(POD) == {"n1"}
 
 
-def test_only_the_pod_that_a_claim_was_made_for_owns_it(known):
+def test_a_claim_belongs_only_to_the_pod_that_it_was_created_for(known):
     claim = devices.build_claim("c", {"nic": "dranet"}, pod_uid="u", allocated=[HELD])
     claim["status"]["reservedFor"] = []
     for change in ({"controller": False}, {"apiVersion": "example.com/v1"}):
@@ -175,7 +175,7 @@ def test_a_device_that_can_be_shared_stays_free(known, result):
     assert (count(known, RAIL[0], "allocated"), known.count_taken(POD, {RAIL[0]})) == (0, {})
 
 
-def test_a_device_stays_with_its_next_claim_if_the_release_of_the_previous_one_arrives_later(known):
+def test_a_late_release_of_the_previous_claim_does_not_free_a_device(known):
     first, second = (
         devices.read_claim(devices.build_claim(name, {"nic": "dranet"}, pod_uid="u", allocated=[HELD]))
         for name in ("first", "second")

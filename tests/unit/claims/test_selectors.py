@@ -64,12 +64,12 @@ def test_unsupported_expressions_are_not_evaluated(expression):
     assert selectors.read(('device.driver == "dra.net"', expression)) is None
 
 
-def test_false_and_zero_are_different_values():
+def test_false_and_zero_are_different_attribute_values():
     assert [select(f"{NIC}.rdma == {text}", nic(rdma=0)) for text in ("0", "false")] == [True, False]
     assert [select(f"{NIC}.rdma == {text}", nic(rdma=False)) for text in ("0", "false")] == [False, True]
 
 
-def test_an_expression_written_for_one_value_can_be_read():
+def test_an_expression_that_railwright_writes_can_be_read_back():
     assert select(selectors.select_values("dra.net/rdmaDevice", ["mlx5_0"]), nic(rdmaDevice="mlx5_0"))
     assert not select(selectors.select_values("dra.net/port", [1]), nic(port=True))
     path = 'device.attributes["dra.net"].port'

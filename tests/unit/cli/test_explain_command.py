@@ -66,7 +66,7 @@ def test_an_unknown_kind_is_not_taken_for_a_file(capsys):
 
 
 @pytest.mark.parametrize("word", ["llm", "job"])
-def test_a_name_without_a_file_gets_a_hint_at_objects_of_the_cluster(word, capsys):
+def test_a_name_without_a_file_gets_a_hint_to_write_kind_and_name(word, capsys):
     assert command_line.main(["explain", word]) == 2
     assert capsys.readouterr().err == (
         f"railwright: {word}: No such file or directory; for an object of the cluster give KIND/NAME, as job/NAME\n"
@@ -167,7 +167,7 @@ def test_a_refusal_is_a_finding_with_the_message_of_the_server(explain):
     assert "2 templates: 1 injected, 1 rejected, 0 unchanged" in out
 
 
-def test_with_a_snapshot_no_fact_is_listed_as_unchecked(explain):
+def test_a_snapshot_leaves_no_facts_unchecked(explain):
     snapshot = ("--snapshot", str(explain.folder / "snapshot.yaml"))
     code, out, err = explain(admitting.pod(), options=snapshot)
     assert (code, err) == (0, "")

@@ -58,7 +58,7 @@ def test_the_node_of_a_placed_pod_is_marked(render):
     assert lines[-1] == "2 of 2 nodes: 2 fit, 0 rejected; * node-b runs the pod"
 
 
-def test_nodes_that_fit_and_rejected_ones_are_counted_apart(render):
+def test_fitting_and_rejected_nodes_are_counted_separately(render):
     rejected = {"node": "gpu-1", "score": 0.0, "fits": False}
     nodes = [{"node": "gpu-2", "score": 76.0}, rejected]
     assert render(candidate_nodes=1, nodes=nodes)[-1] == "2 of 2 nodes: 1 fit, 1 rejected"

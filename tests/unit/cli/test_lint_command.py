@@ -154,7 +154,7 @@ def test_with_a_policy_the_injected_pod_is_linted(lint):
     assert "N18" not in by_code  # injection sets it
 
 
-def test_the_calls_that_find_lines_grow_in_proportion_to_the_options():
+def test_finding_lines_takes_time_in_proportion_to_the_number_of_options():
     def lint_options(size: int) -> int:
         words = [word for number in range(size) for word in ("-x", f"NCCL_UNKNOWN_{number}=1")]
         container = {"name": "c", "command": ["mpirun", *words, "train"]}
@@ -321,7 +321,7 @@ spec:
 """
 
 
-def test_a_label_on_an_object_that_does_not_pass_it_is_a_finding(lint):
+def test_a_label_on_a_workload_that_does_not_pass_it_to_pods_is_a_finding(lint):
     def lint_cron_job(template):
         spec = f"{{jobTemplate: {{spec: {{template: {template}}}}}}}"
         return lint("--local", m_dot_yaml=WORKLOAD_WITH_LABEL.format(kind="CronJob", version="batch/v1", spec=spec))

@@ -100,7 +100,7 @@ def find_names(folder, *words):
     return [path.removeprefix(f"{folder}/") for path in options.find_files(parse(*words))]
 
 
-def test_files_folders_and_f_are_one_list_in_order_without_repetition(folder):
+def test_files_and_folders_and_option_f_give_one_list_without_duplicates(folder):
     m = f"{folder}/m"
     assert find_names(folder, m) == ["m/a.yml", "m/b.yaml", "m/c.json"]
     assert find_names(folder, m, "-R") == ["m/a.yml", "m/b.yaml", "m/c.json", "m/deep/d.yaml"]

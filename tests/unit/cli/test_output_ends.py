@@ -43,7 +43,7 @@ def test_a_closed_pipe_ends_a_command_silently_with_141(command, tmp_path):
 
 
 @pytest.mark.skipif(not os.access("/dev/full", os.W_OK), reason="this system has no /dev/full")
-def test_a_full_disk_is_one_sentence_and_exit_code_two():
+def test_a_full_disk_gives_one_sentence_and_exit_code_two():
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
         done = run(SCHEMA, full)
     said = "railwright: cannot write the output: No space left on device; free disk space\n"

@@ -52,7 +52,7 @@ def test_json_has_the_errors_of_each_file_or_its_digest_and_fabrics(tmp_path, ca
         ("apiVersion: v1\nkind: Endpoints", "Endpoints (v1)"),
     ],
 )
-def test_an_object_of_another_kind_is_one_error_and_not_one_for_each_key(tmp_path, capsys, head, said):
+def test_an_object_of_another_kind_gives_one_error(tmp_path, capsys, head, said):
     file = tmp_path / "job.yaml"
     file.write_text(f"# of a job\n{head}\nmetadata: {{name: a}}\nspec: {{tasks: []}}\n")
     assert command_line.main(["policy", "validate", str(file)]) == 1
@@ -61,7 +61,7 @@ def test_an_object_of_another_kind_is_one_error_and_not_one_for_each_key(tmp_pat
     assert last == "1 error: this policy would be rejected"
 
 
-def test_a_manifest_in_the_place_of_the_policy_is_one_error(tmp_path, capsys):
+def test_a_manifest_instead_of_a_policy_gives_one_error(tmp_path, capsys):
     """As `kubectl create configmap --from-file` stores it, if the file has the manifest and not the policy alone."""
     manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: railwright-policy}\ndata: {}\n"
     file = tmp_path / "stored.yaml"

@@ -154,11 +154,11 @@ def test_a_cluster_of_two_shapes_gets_both_fabrics(pair):
 @pytest.mark.parametrize(
     ("profile", "fabric"), [("eks-efa", "p5"), ("eks-efa-claims", "p5"), ("aks-h100", "shared"), ("aks-h100", "ipoib")]
 )
-def test_devices_networks_and_classes_decide_between_shapes_of_one_instance_type(profile, fabric):
+def test_shapes_of_one_instance_type_are_told_apart_by_devices_and_networks_and_classes(profile, fabric):
     assert read(write(build((profile, fabric)))).fabrics == {fabric: find(profile, fabric).fabric}
 
 
-def test_forbidden_kinds_are_named_and_count_as_neither_met_nor_missing():
+def test_kinds_that_may_not_be_listed_are_named_as_unknown():
     trees = simulated_clouds.build(find("oke-h100-vf", "roce")) | {Kind.NETWORK: []}
     text = write(trees, unread=frozenset({Kind.NETWORK}))
     assert "NOT READ, because you may not list them: NetworkAttachmentDefinition." in flatten(text)
@@ -190,7 +190,7 @@ def test_the_type_of_a_network_shows_infiniband():
 
 
 @pytest.mark.parametrize(("labels", "preset"), [({"topology.k8s.aws/network-node-layer-3": "a"}, "aws"), ({}, None)])
-def test_known_labels_become_domains_and_others_are_not_guessed(labels, preset):
+def test_only_known_labels_become_domains(labels, preset):
     trees = objects(
         nodes(labels=labels | {"example.com/rack": "a"}, example__nics=1), NETWORK=[network("a", "example/nics")]
     )
@@ -208,7 +208,7 @@ def test_nodes_with_other_networks_get_a_fabric_of_their_own_and_their_accelerat
     assert set(document.accelerators) == {"amd.com/gpu", "nvidia.com/gpu"}
 
 
-def test_nodes_that_no_network_names_are_left_out_and_named_with_their_resources():
+def test_nodes_without_a_network_for_their_resources_are_left_out_and_named():
     members = [*nodes(a__nics=1), *nodes(1, name="bare", rdma__ib=8)]
     text = flatten(write(objects(members, NETWORK=[network("a", "a/nics")])))
     assert (
@@ -258,7 +258,7 @@ def pool(resource, plugin, amount=8, **more):
         ("rdma/shared", "ipoib", 1000, 1),
     ],
 )
-def test_a_pool_behind_one_network_becomes_a_rail_for_each_moved_device(resource, plugin, amount, rails):
+def test_a_device_pool_of_one_network_becomes_one_rail_for_each_device(resource, plugin, amount, rails):
     trees = pool(resource, plugin, amount)
     (fabric,) = read(text := write(trees)).fabrics.values()
     assert [(rail.network, rail.resource) for rail in fabric.rails] == [("prod/net", resource)] * rails
@@ -266,7 +266,7 @@ def test_a_pool_behind_one_network_becomes_a_rail_for_each_moved_device(resource
     assert {row for row, state in assess(text, trees) if state == "fail"} == set()
 
 
-def test_a_pool_beside_virtual_functions_has_no_more_rails_than_devices_so_that_pods_fit():
+def test_a_pool_beside_virtual_functions_has_at_most_as_many_rails_as_devices():
     networks = [network("functions", "example.com/vf", "sriov"), network("storage", "example.com/storage", "sriov")]
     members = nodes(**{"example.com__vf": 64, "example.com__storage": 1})
     (fabric,) = read(write(objects(members, NETWORK=networks))).fabrics.values()

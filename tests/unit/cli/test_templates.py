@@ -139,7 +139,7 @@ LABEL = {"railwright.io/fabric": "roce"}
         ("ReplicaSet", "apps/v1", ("template",), "spec.template"),
     ],
 )
-def test_a_label_without_effect_is_named_with_its_right_place(kind, version, steps, path):
+def test_a_label_without_effect_is_reported_with_its_correct_place(kind, version, steps, path):
     def build(labels: dict) -> dict:
         spec: dict = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
         for step in reversed(steps):

@@ -65,7 +65,7 @@ def test_the_exit_code_and_the_line_state_the_result(verify, write_log, log, cod
         (("run.log", "--counters"), "--counters needs an object of the cluster: give KIND/NAME, as job/NAME"),
     ],
 )
-def test_words_that_name_no_log_and_no_object_are_an_error(verify, words, said):
+def test_an_argument_that_is_neither_a_log_nor_an_object_is_an_error(verify, words, said):
     code, out, err = verify(*words)
     assert (code, out) == (2, "")
     assert err.startswith(f"railwright: {said}")

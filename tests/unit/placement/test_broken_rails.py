@@ -95,7 +95,7 @@ def test_a_long_annotation_is_cut():
     assert sum(map(len, object_info.read_broken_rails({names.BROKEN_RAILS: "r" * 100_000}))) == 4096
 
 
-def test_a_name_of_no_rail_breaks_none():
+def test_an_annotation_with_an_unknown_rail_breaks_no_rail():
     cluster = placing.build_cluster([placing.mark_broken(placing.build_node("n", "a"), "mlx5_9")])
     assert find(cluster, "n") == []
 

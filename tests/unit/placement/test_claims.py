@@ -73,7 +73,7 @@ def hold(cluster, name, rails, on="n1", **kinds):
 
 
 @pytest.mark.parametrize("removed", [None, "n1"])
-def test_volcano_cannot_empty_a_node_whose_devices_claims_hold(cluster, removed):
+def test_volcano_cannot_free_devices_that_claims_hold(cluster, removed):
     """Also of nodes that look alike, one of which is gone."""
     for name in ("n1", "n2"):
         hold(cluster, name, range(4), on=name)
@@ -123,7 +123,7 @@ def test_a_node_without_a_free_rail_of_the_claim_has_no_slot(cluster):
     assert list_holders(cluster, request(cluster, pod)) == {"claim train/claim-other"}
 
 
-def test_the_holder_of_a_rail_is_its_pod_also_before_it_is_bound(cluster):
+def test_a_pod_holds_the_rails_of_its_claim_before_it_is_bound(cluster):
     cluster.upsert_pod(build_claiming_pod("other"))
     hold(cluster, "other", (1,))
     pod = build_claiming_pod("p")
@@ -131,7 +131,7 @@ def test_the_holder_of_a_rail_is_its_pod_also_before_it_is_bound(cluster):
     assert list_holders(cluster, request(cluster, pod)) == {"train/other"}
 
 
-def test_a_claim_that_names_a_pod_of_another_namespace_is_held_by_itself(cluster):
+def test_a_claim_for_a_pod_of_another_namespace_counts_without_the_pod(cluster):
     cluster.upsert_pod(build_claiming_pod("victim"))
     tree = build_claim("forged", (1,), gpus=1, pod_uid="uid-victim", on="n1")
     tree["metadata"]["namespace"] = "other"
@@ -142,7 +142,7 @@ def test_a_claim_that_names_a_pod_of_another_namespace_is_held_by_itself(cluster
     assert not pod_usage.list_nodes(cluster, "uid-victim")
 
 
-def test_a_resource_that_kubelet_reports_is_not_taken_from_slices(cluster):
+def test_a_resource_reported_by_kubelet_is_not_counted_from_slices_too(cluster):
     tree = {
         "metadata": {"name": "n1", "labels": {}},
         "status": {"allocatable": {GPU: "3", RAIL[0]: "0"}, "capacity": {GPU: "4", RAIL[0]: "1"}},
@@ -152,7 +152,7 @@ def test_a_resource_that_kubelet_reports_is_not_taken_from_slices(cluster):
     assert cluster.nodes["n1"].capacity[GPU] == 4000
 
 
-def test_claims_that_name_no_rail_are_left_to_the_allocator(cluster):
+def test_claims_without_named_rails_do_not_rule_out_nodes(cluster):
     hold(cluster, "other", (0, 1, 2))
     pod = build_claiming_pod("p", templates=(), claims=("own",))
     cluster.upsert_pod(pod)
@@ -164,7 +164,7 @@ def test_claims_that_name_no_rail_are_left_to_the_allocator(cluster):
 
 
 @pytest.mark.parametrize("missing", [{"taints": {"pci-0000-20-1b-0": "NoSchedule"}}, {"without": ["pci-0000-20-1b-0"]}])
-def test_a_tainted_or_missing_device_takes_its_rail_out_and_puts_it_back(cluster, missing):
+def test_a_rail_is_dead_while_its_device_is_tainted_or_missing(cluster, missing):
     pod = build_claiming_pod("p")
     cluster.upsert_pod(pod)
     add_slices(cluster, "n1", generation=2, **missing)
@@ -204,7 +204,7 @@ def test_a_gang_is_planned_on_a_leaf_whose_nodes_have_the_devices(four_nodes):
     assert [leaf[0] for leaf in decision.plan.leaves] == ["b"]
 
 
-def test_nodes_whose_first_rails_are_busy_suit_a_pod_that_takes_any_rail(four_nodes):
+def test_a_pod_that_takes_any_rail_fits_a_node_with_busy_first_rails(four_nodes):
     """railwright.io/rails in a number: any NIC of the class, which the allocator chooses."""
     template = build_template("any", (0,))
     _gpu, rail = template.spec.spec.devices["requests"]
@@ -474,7 +474,7 @@ def describe(cluster):
     later=st.lists(st.sampled_from(EVENTS), max_size=8),
     final=st.integers(0, len(RELEASING)).flatmap(lambda some: st.permutations([*RESTORING, *RELEASING[:some]])),
 )
-def test_any_order_of_events_gives_the_state_of_a_new_list(earlier, later, final):
+def test_state_after_any_order_of_events_equals_that_after_a_new_list(earlier, later, final):
     """The state is that after the earlier events. At the end all attributes are published again."""
     last = Last()
     for change, *arguments in earlier:

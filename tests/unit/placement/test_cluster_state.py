@@ -21,7 +21,7 @@ PODS = st.builds(
 
 
 @given(st.lists(st.one_of(st.tuples(st.just("upsert"), PODS), st.tuples(st.just("remove"), PODS)), max_size=20))
-def test_usage_is_the_sum_over_the_pods_that_are_bound_at_last(events):
+def test_usage_is_the_sum_over_the_bound_pods_after_any_events(events):
     state, last = build_cluster([build_node("n1"), build_node("n2")]), {}
     for verb, event in events:
         if verb == "upsert":
@@ -44,7 +44,7 @@ def test_usage_is_the_sum_over_the_pods_that_are_bound_at_last(events):
     assert gang_status.count_unplaced("train/g", state) == len(unbound.difference(sorted(gang)[:2]))
 
 
-def test_a_heartbeat_changes_no_node():
+def test_a_heartbeat_of_a_node_is_not_recorded_as_a_change():
     state = build_cluster(
         [build_node("n", "a")], [build_pod("bound", group="g", on="n"), build_pod("waits", group="g")]
     )
@@ -90,7 +90,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-def test_indexes_agree_with_a_plain_dictionary_after_any_events(events):
+def test_indexes_equal_a_recomputation_after_any_events(events):
     assumed, expected = assumed_pods.AssumedPods([].append), {}
     for event in events:
         match event:
@@ -109,7 +109,7 @@ def test_indexes_agree_with_a_plain_dictionary_after_any_events(events):
     assert len(list(assumed.list_of_gang("train/g"))) == len(expected)
 
 
-def test_a_session_close_voids_pipelined_entries_of_its_own_scope_only():
+def test_closing_a_session_removes_pipelined_pods_of_its_own_scope_only():
     assumed = assumed_pods.AssumedPods([].append)
     assumed.assume(build_assumed_pod(build_pod("a"), "n1", state=PIPELINED, scope="east"))
     assumed.assume(build_assumed_pod(build_pod("b"), "n1", state=PIPELINED, scope="west"))
@@ -121,7 +121,7 @@ def test_a_session_close_voids_pipelined_entries_of_its_own_scope_only():
     }
 
 
-def test_an_unconfirmed_entry_expires_after_the_assumed_time_and_not_before():
+def test_an_unconfirmed_pod_is_assumed_for_exactly_the_configured_time():
     assumed = assumed_pods.AssumedPods([].append)
     assumed.assume(build_assumed_pod(build_pod("a"), "n1", since=100.0))
     assert assumed.expire(130.0, 30) == ()
@@ -129,7 +129,7 @@ def test_an_unconfirmed_entry_expires_after_the_assumed_time_and_not_before():
     assert len(assumed) == 0
 
 
-def test_closing_a_session_again_does_not_extend_unconfirmed_pods():
+def test_closing_a_session_again_does_not_prolong_unconfirmed_pods():
     assumed = assumed_pods.AssumedPods([].append)
     assumed.assume(build_assumed_pod(build_pod("a"), "n1", since=0.0))
     assumed.end_session(assumed_pods.DEFAULT_SCOPE, now=1.0)

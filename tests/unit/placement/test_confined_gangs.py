@@ -73,9 +73,7 @@ def holds(free, segments):
     st.randoms(use_true_random=False),
     st.booleans(),
 )
-def test_a_segment_never_crosses_and_gangs_of_whole_segments_use_the_fewest_domains(
-    sizes, size, count, random, announces
-):
+def test_segments_stay_in_one_domain_and_their_gang_uses_the_fewest(sizes, size, count, random, announces):
     """The last segment may be smaller. A gang has a plan then, if its ranks come in order.
 
     Only a scheduler that starts a gang as a whole avoids nodes that cannot hold it.
@@ -114,7 +112,7 @@ def test_a_gang_without_room_for_its_segments_does_not_fit_though_nodes_are_free
     ]
 
 
-def test_neighbouring_segments_share_a_domain_whichever_rank_comes_first():
+def test_neighbouring_segments_share_a_domain_in_any_order_of_ranks():
     loop = FilteringLoop(build_leaves(a=8, b=8, c=8), given=build_policy(4))
     pods = loop.create(24)
     early = [9, 3, 10]
@@ -123,7 +121,7 @@ def test_neighbouring_segments_share_a_domain_whichever_rank_comes_first():
     assert loop.has_plan
 
 
-def test_a_refused_node_says_why():
+def test_each_refused_node_has_a_reason():
     loop = FilteringLoop([*build_leaves(a=3, b=2), build_node("bare", "")], given=build_policy(2))
     pods = loop.create(4)
     unlabelled = {"bare": "the node is in no NVLink domain, and segment 0 of the gang stays in one"}
@@ -133,7 +131,7 @@ def test_a_refused_node_says_why():
     assert loop.find_refusals(pods[1]) == unlabelled | dict.fromkeys(("b-00", "b-01"), elsewhere)
 
 
-def test_a_leaf_without_room_for_a_segment_is_not_refused_and_not_planned():
+def test_a_leaf_without_room_for_a_segment_is_not_planned_but_not_refused_either():
     """More nodes can be free there than the extender knows."""
     loop = FilteringLoop(build_leaves(a=3, b=2), given=build_policy(2))
     pods = loop.create(4)
@@ -171,7 +169,7 @@ def test_segments_are_numbered_by_the_index_of_their_framework(indexed):
         ("argoproj.io/v1alpha1", "Workflow", 1, {"a", "b", "c"}),  # an unknown kind
     ],
 )
-def test_segments_are_whole_while_the_size_that_a_controller_declares_is_not_seen(version, kind, existing, homes):
+def test_segments_stay_in_one_domain_before_the_declared_gang_size_is_seen(version, kind, existing, homes):
     loop = FilteringLoop(build_leaves(a=3, b=4, c=4), given=build_policy(4))
     owner = views.OwnerReference(version, kind, "g", "uid-g", controller=True)
     changes = {"owner_references_or_none": [owner], "annotations_or_none": None}
@@ -195,7 +193,7 @@ def test_the_annotation_of_a_pod_overrides_the_policy(value, home):
     st.integers(0, 5),
     st.lists(st.integers(0, 6), max_size=4),
 )
-def test_a_declared_size_beyond_the_room_costs_no_more_and_changes_no_target(placed, own, slots):
+def test_a_declared_size_beyond_the_free_slots_does_not_change_cost_or_target_leaf(placed, own, slots):
     """Segments 0 to 5 of 2 pods have pods that exist; an author declares any number."""
     slots_by_leaf = dict(zip(LEAVES, slots, strict=False))
     plan = msgspec.structs.replace(planner.NO_PLAN, slots_by_leaf=slots_by_leaf)
@@ -218,7 +216,7 @@ GANG = views.PodGroup(
 
 
 @pytest.mark.parametrize("constraint", [{"networkTopology": {"mode": "soft"}}, {"subGroupPolicy": [{"name": "s"}]}])
-def test_a_pod_group_with_a_constraint_for_all_or_some_of_its_pods_is_tried_in_hyper_nodes(constraint):
+def test_a_pod_group_with_a_topology_constraint_is_tried_in_one_hyper_node_at_a_time(constraint):
     table = placing.build_cluster([]).sizes
     group = {"metadata": {"namespace": "train", "name": "gang"}, "spec": constraint}
     table.upsert(volcano.POD_GROUPS, msgspec.convert(group, views.PodGroup))
@@ -283,7 +281,7 @@ def draw(seed):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_plan_and_reservation_have_only_leaves_of_the_tried_domain(seed):
+def test_a_gang_is_planned_only_on_leaves_of_the_domain_that_volcano_tries(seed):
     draws, sizes, busy = draw(seed)
     size = draws.randint(2, 9)
     trial = Trial(sizes, build_pods(size), busy)
@@ -305,7 +303,7 @@ def test_plan_and_reservation_have_only_leaves_of_the_tried_domain(seed):
 
 
 @pytest.mark.parametrize(("is_confined", "spine"), [(True, "s0"), (False, "s1")])
-def test_only_a_gang_without_a_constraint_reserves_nodes_that_are_not_offered(is_confined, spine):
+def test_only_a_gang_without_a_topology_constraint_reserves_nodes_outside_the_offered_ones(is_confined, spine):
     """A long offer may be a sample of all nodes: leaf b is the tightest that holds the gang."""
     trial = Trial({("s0", "a"): 120, ("s1", "b"): 110}, build_pods(105))
     decision = trial.decide(trial.pods[0], trial.list_free("s0"), is_confined=is_confined)

@@ -124,7 +124,7 @@ def test_the_first_reason_of_a_gang_that_never_fits_names_the_missing_resources(
     )
 
 
-def test_a_gang_that_fits_without_other_pods_does_not_have_capacity_never():
+def test_a_gang_is_said_never_to_fit_only_if_it_would_not_fit_without_other_pods():
     held = [build_pod("llm-3", gpus=8, on="a-02")]
     _, why = messages(build_leaves(a=6), 6, held)
     assert why[0] == "6 pods remain, each with rail0..rail3; the cluster has slots for 5"
@@ -149,7 +149,7 @@ CORDONED = [build_node("a-00", "a", unschedulable=True), build_node("a-01", "a")
     ],
     ids=["placed on a cordoned node", "cordoned, without domains", "with a placed launcher", "on unlabelled nodes"],
 )
-def test_a_gang_whose_last_pod_waits_for_another_pod_to_end_does_not_have_capacity_never(nodes, pods, size, domains):
+def test_a_gang_that_waits_for_another_pod_to_end_is_not_said_never_to_fit(nodes, pods, size, domains):
     placement = {} if domains else {"domains": [], "oversubscription": []}
     _, why = messages(nodes, size, pods, rank=1, **placement)
     assert "llm-3" in why[-1]
@@ -157,7 +157,7 @@ def test_a_gang_whose_last_pod_waits_for_another_pod_to_end_does_not_have_capaci
 
 
 @pytest.mark.parametrize("placement", [{}, {"domains": [], "oversubscription": []}], ids=["domains", "no domains"])
-def test_small_placed_pods_that_share_a_node_count_as_one_of_the_largest(placement):
+def test_small_pods_on_one_node_count_as_one_slot(placement):
     workers = [build_pod_with(f"job-worker-{rank}", {GPU: "1"}, group="gang", on="a-00") for rank in range(1, 9)]
     _, why = messages(build_leaves(a=2), 9, [HELD, *workers], **placement)
     assert "llm-3" in why[-1]
@@ -166,7 +166,7 @@ def test_small_placed_pods_that_share_a_node_count_as_one_of_the_largest(placeme
 
 @pytest.mark.parametrize("driver", [0, 1, 8])
 @pytest.mark.parametrize(("workers", "never"), [(3, False), (4, True)])
-def test_a_gang_with_a_driver_never_fits_if_its_largest_pods_do_not(driver, workers, never):
+def test_a_gang_never_fits_if_its_largest_pods_do_not_fit(driver, workers, never):
     pods = [build_pod_with("job-driver", {GPU: str(driver)}, group="gang")]
     pods += [build_pod(f"job-worker-{rank}", group="gang") for rank in range(1, workers)]
     others = [build_pod("llm-3", on="a-00"), build_pod("llm-4", on="a-01"), build_pod("llm-5", on="a-02")]
@@ -174,7 +174,7 @@ def test_a_gang_with_a_driver_never_fits_if_its_largest_pods_do_not(driver, work
     assert any("never fits" in reason for reason in why) == never
 
 
-def test_a_placed_pod_that_leaves_room_for_as_many_large_ones_takes_no_slot():
+def test_a_small_placed_pod_beside_which_a_large_one_fits_uses_no_slot():
     driver = build_pod_with("job-driver", {GPU: "2"}, group="gang", on="a-00")
     held = build_pod_with("llm-3", {GPU: "8"}, on="a-01")
     _, why = messages([build_node(f"a-0{at}", "a", rails_each=9) for at in range(2)], 5, [driver, held], gpus=3)
@@ -248,7 +248,7 @@ def places(*where, **stood):
     ]
 
 
-def test_ranks_out_of_order_cross_more_often():
+def test_a_ring_with_ranks_out_of_order_crosses_uplinks_more_often():
     sizes = SIZES | {LEAF_B: 4}
     in_order = placement_result.compute(places(LEAF_A, LEAF_A, LEAF_B, LEAF_B), bandwidth.Uplinks(sizes, [7]))
     mixed = placement_result.compute(places(LEAF_A, LEAF_B, LEAF_A, LEAF_B), bandwidth.Uplinks(sizes, [7]))
@@ -258,7 +258,7 @@ def test_ranks_out_of_order_cross_more_often():
 
 
 @pytest.mark.parametrize(("lost", "value"), [({"n2": 3}, 0.75), ({"n0": 0, "n2": 3}, 0.5)])
-def test_a_rail_that_a_member_lacks_is_lost_to_all_members(lost, value):
+def test_a_rail_that_one_pod_lacks_is_not_used_by_the_gang(lost, value):
     def remove_rail(rail):
         bad = build_node_class(rails_each={item: 1 for item in RESOURCES if item != RESOURCES[rail]})
         return msgspec.structs.replace(bad, slot_numa_factors=(1.0,))

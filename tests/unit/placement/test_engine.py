@@ -64,14 +64,14 @@ def find_best_leaves(request, state):
 
 
 @pytest.mark.parametrize("is_declared", [True, False], ids=["by its PodGroup", "by the observed pods"])
-def test_a_gang_takes_the_tightest_leaf_that_holds_all_of_it(is_declared):
+def test_a_gang_takes_the_smallest_leaf_with_room_for_all_its_pods(is_declared):
     seen = () if is_declared else [build_pod(f"job-worker-{rank}", group="gang") for rank in range(8)]
     least = {"train/gang": 8} if is_declared else None
     assert place_gang(8, build_leaves(a=4, b=8, c=12), seen, least) == "b" * 8
 
 
 @pytest.mark.parametrize(("sizes", "expected"), [({"a": 8, "b": 8}, "aaaaaaaa"), ({"a": 5, "b": 4}, "aaaaabbb")])
-def test_a_gang_of_kube_scheduler_fills_leaf_after_leaf_while_its_bindings_are_unseen(sizes, expected):
+def test_a_gang_fills_one_leaf_after_the_other_before_the_watch_shows_its_bindings(sizes, expected):
     assert place_gang(8, build_leaves(**sizes), least={"train/gang": 8}, is_seen=False) == expected
 
 
@@ -84,7 +84,7 @@ def test_of_nodes_that_are_not_offered_only_those_of_kube_scheduler_count(is_ann
     assert plan.leaves == ((leaf, f"s-{leaf}"),)
 
 
-def test_a_leaf_without_a_node_offered_by_kube_scheduler_is_no_capacity():
+def test_a_leaf_counts_as_capacity_only_if_kube_scheduler_offers_a_node_of_it():
     state = build_cluster(build_leaves(a=8, b=9), least={"train/gang": 8})
     offered = [name for name in state.nodes if name.startswith("b")]
     assert find_best_leaves(build_request(build_pod("job-0", group="gang"), offered), state) == {"b"}
@@ -99,7 +99,7 @@ def launcher() -> views.Pod:
 @pytest.mark.parametrize(
     ("sizes", "role"), [({"a": 8, "c": 1}, "launcher"), ({"a": 8, "b": 10}, "worker")], ids=["launcher", "worker"]
 )
-def test_a_launcher_goes_where_its_workers_fit_and_takes_no_slot_of_theirs(sizes, role):
+def test_a_launcher_goes_to_the_leaf_of_its_workers_without_using_their_slots(sizes, role):
     pods = {"launcher": launcher(), "worker": build_pod("job-worker-0", group="gang")}
     others = [build_pod(f"job-worker-{i}", group="gang") for i in range(1, 8)]
     state = build_cluster(build_leaves(**sizes), [*pods.values(), *others], {"train/gang": 9})
@@ -188,7 +188,7 @@ def test_better_nodes_have_the_higher_scores(worse_first):
     assert scores == sorted(set(scores))
 
 
-def test_a_pods_earlier_announcement_does_not_count_against_it():
+def test_the_earlier_announcement_of_a_pod_does_not_use_its_own_devices():
     (rail, *_) = decide(build_leaves(a=1), [build_assumed_pod(build_pod("p"), "a-00")])["a-00"].node_class.pools
     assert rail.devices.free == 1000
 
@@ -211,7 +211,7 @@ _REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTer
         ({"labels": {}}, {"affinity": {"nodeAffinity": _REQUIRED}}),
     ],
 )
-def test_eligible_nodes_that_a_sampling_scheduler_did_not_offer_count_as_capacity(unfit, spec):
+def test_eligible_nodes_outside_the_sample_of_the_scheduler_count_as_capacity(unfit, spec):
     in_pool = {"labels": {"pool": "gpu"}}
     offered = [build_node(f"o-{i:03}", "offered", **in_pool) for i in range(100)]
     hidden = [build_node(f"h-{i}", "hidden", **in_pool) for i in range(120)]
@@ -223,7 +223,7 @@ def test_eligible_nodes_that_a_sampling_scheduler_did_not_offer_count_as_capacit
     assert max(decision.scores, key=decision.scores.get) == "h-0"
 
 
-def test_peers_share_a_nic_like_other_pods():
+def test_pods_of_the_gang_that_share_a_nic_count_like_other_pods():
     """Pods of two GPUs share the NICs of one node: two of the gang, and a third of another."""
     nodes = [build_node("n", "a", rails_each=100)]
     for peer, share in (("g", 1 / 2), ("other", 1 / 3)):
@@ -280,7 +280,7 @@ def test_the_node_with_aligned_rails_is_best_if_nodes_are_equally_full(where):
 
 
 @wheres
-def test_a_fuller_node_is_filled_even_if_its_rails_are_on_another_numa_node(where):
+def test_a_partly_used_node_is_filled_even_if_its_rails_are_on_another_numa_node(where):
     decision = decide_single(
         where,
         build_pod_with_rails("p", 4, 0, 1),
@@ -305,7 +305,7 @@ def test_a_fuller_node_is_filled_even_if_its_rails_are_on_another_numa_node(wher
 
 
 @wheres
-def test_an_idle_node_is_used_before_gpus_are_split_over_numa_nodes(where):
+def test_an_idle_node_is_preferred_to_a_split_over_numa_nodes(where):
     two_and_two = build_pod_with_rails("left", 2, 0, 1, on="a"), build_pod_with_rails("right", 2, 2, 3, on="a")
     decision = decide_single(where, build_pod_with_rails("p", 4, 0, 1), *two_and_two)
     assert decision.scores["b"] > decision.scores["a"]
@@ -320,7 +320,7 @@ def test_the_fullness_of_a_node_depends_on_its_gpus_and_not_on_large_pools(where
     assert decision.scores["b"] > decision.scores["a"]
 
 
-def test_a_pod_that_must_use_an_idle_node_takes_one_of_the_tightest_leaf():
+def test_a_pod_that_needs_an_idle_node_takes_one_in_the_smallest_leaf():
     nodes = [build_node("a-0", "leaf-a"), *(build_node(f"b-{i}", "leaf-b") for i in range(3))]
     state = build_cluster(nodes, [])
     decision = score_once(

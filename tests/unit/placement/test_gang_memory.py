@@ -36,7 +36,7 @@ def build_interleaved():
     return state, engine.PlacementEngine(state), first, second
 
 
-def test_a_gang_avoids_the_leaf_in_which_another_has_begun():
+def test_a_gang_avoids_the_leaf_of_a_partly_placed_gang():
     state, placement, first, second = build_interleaved()
     memory = placement.score(first).memory
     assert placement.score(second, memory).plan.leaves == (("a", "s-a"),), "no pod of the other is placed"
@@ -80,7 +80,7 @@ def test_the_memory_of_gangs_is_bounded():
     assert "train/g0" not in memory
 
 
-def test_gangs_that_wait_for_room_displace_no_gang_that_has_begun():
+def test_waiting_gangs_do_not_evict_partly_placed_gangs_from_memory():
     state, placement, first, _ = build_interleaved()
     memory = placement.score(first).memory
     for number in range(70):
@@ -132,7 +132,7 @@ def test_earlier_requests_do_not_change_decisions(cluster, size, data):
             state.assumed.forget(task.metadata.uid)
 
 
-def test_a_gang_that_becomes_smaller_gets_another_plan():
+def test_a_gang_is_planned_again_after_it_becomes_smaller():
     state = build_cluster(build_leaves(a=20, b=9), [], {"train/g": 16})
     placement_engine = RememberingEngine(state)
     request = build_request(build_pod("job-0", group="g"), list(state.nodes), UNEVEN)
@@ -141,7 +141,7 @@ def test_a_gang_that_becomes_smaller_gets_another_plan():
     assert placement_engine.score(request).target_leaf == ("b", "s-b"), "the tightest leaf"
 
 
-def test_a_plan_by_which_no_pod_was_placed_does_not_limit_the_gang():
+def test_a_plan_without_placed_pods_does_not_bind_the_gang():
     """The last of three pods is offered only a degraded node and waits; then a healthy one is offered too."""
     nodes = [*build_leaves(a=3), build_node("a-03", "a", "s-a", capacity={RESOURCES[0]: "2"})]
     state = build_cluster(nodes, [], {"train/g": 3})

@@ -53,7 +53,7 @@ def test_a_node_of_another_type_has_the_reason_why_it_is_not_used():
 # --- launchers ---------------------------------------------------------------------------------------------
 
 
-def test_a_launcher_elsewhere_takes_no_part_in_the_ring_of_its_workers():
+def test_a_launcher_is_not_part_of_the_ring_of_its_workers():
     head = build_node("cpu-0", "racks", "s9", rails_each=0)
     loop = Loop([head, *tree(("s0", 2), ("s1", 4))], [], build_policy(oversubscription=[7, 7]))
     launcher = build_pod("g-launcher-0", group="g", gpus=0, rails=0, on="cpu-0")
@@ -79,7 +79,7 @@ def test_the_reason_for_less_bandwidth_names_nics_that_peers_would_share():
     assert "too few NICs for 2 pods of the gang on 1 node" in " ".join(texts(loop.diagnose(pods[0]).why))
 
 
-def test_fabrics_with_a_switch_for_every_rail_have_uplinks_for_every_rail():
+def test_rails_with_switches_of_their_own_have_uplinks_of_their_own():
     assert presets.has_own_uplinks(fabric(domains=["example.com/leaf-{rail}", SPINE]).placement)
     assert not presets.has_own_uplinks(fabric().placement)
 
@@ -102,7 +102,7 @@ def build_half(name, group):
     return build_pod_with(name, {GPU: "4", RESOURCES[0]: "1"}, group=group)
 
 
-def test_a_gang_that_needs_the_slower_nodes_of_a_leaf_stays_on_this_leaf():
+def test_a_gang_stays_on_one_leaf_even_if_it_needs_slower_nodes_there():
     """The faster nodes elsewhere are too few for it. Pods there would wait for their peers on the slower nodes."""
     loop = build_half_used(4, 3, [TWO_SIDED])
     pods = loop.create(4, build_half)
@@ -143,7 +143,7 @@ def compute_bandwidth(placed, sizes, ratio=7.0):
 
 
 @given(st.data())
-def test_gangs_placed_pod_by_pod_in_any_order_lose_no_bandwidth(data):
+def test_gangs_placed_pod_by_pod_in_any_order_keep_the_planned_bandwidth(data):
     sizes = {leaf: data.draw(st.integers(1, 6)) for leaf in "abcde"[: data.draw(st.integers(2, 5))]}
     pods = {name: data.draw(st.integers(2, 5)) for name in "opq"[: data.draw(st.integers(2, 3))]}
     assume(sum(pods.values()) <= sum(sizes.values()))
@@ -170,7 +170,7 @@ def begin():
     [(slice(None), 4), (slice(1, None), 3), (slice(1), 4)],
     ids=["all its pods", "those that wait", "its only placed pod"],
 )
-def test_a_gang_that_has_begun_loses_its_nodes_with_its_pods(deleted, slots):
+def test_deleted_pods_of_a_partly_placed_gang_free_its_reserved_nodes(deleted, slots):
     loop, gangs = begin()
     assert ("a",) not in loop.decide(gangs["t"][0]).plan.leaves
     for member in gangs["o"][deleted]:
@@ -180,20 +180,20 @@ def test_a_gang_that_has_begun_loses_its_nodes_with_its_pods(deleted, slots):
     assert (plan.leaves == (("a",),)) == (slots == 4)
 
 
-def test_the_last_free_nodes_are_reserved_for_no_gang():
+def test_a_pod_may_use_the_last_free_nodes_of_a_partly_placed_gang():
     """Nodes are not reserved: a pod without another node gets one of the gang that has begun."""
     loop, gangs = build_loop({"a": 4}, {"o": 4, "t": 1})
     loop.place(gangs["o"][:1])
     assert loop.leaves(gangs["t"]) == ["a"]
 
 
-def test_a_gang_without_a_placed_pod_has_no_prior_right():
+def test_nothing_is_reserved_for_a_gang_without_a_placed_pod():
     loop, gangs = build_loop(SIZES, {"o": 4, "t": 4})
     loop.decide(gangs["o"][0])
     assert loop.decide(gangs["t"][0]).plan.leaves == (("a",),)
 
 
-def test_the_explanation_names_the_gang_to_which_nodes_are_left():
+def test_the_explanation_names_the_gang_for_which_nodes_are_left_free():
     loop, gangs = begin()
     assert texts(loop.diagnose(gangs["t"][0]).why)[-1] == "nodes are left free for partly placed gangs: train/o"
 

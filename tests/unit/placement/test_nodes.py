@@ -159,7 +159,7 @@ def test_slots_on_more_numa_nodes_than_necessary_are_split(pods, requests, size,
 # --- the node index -------------------------------------------------------------------------------------------
 
 
-def test_an_index_is_current_after_the_resources_of_the_rails_have_changed_back():
+def test_an_index_is_updated_when_the_policys_rail_resources_change_back():
     state = build_cluster([build_node("n")])
     indexes = engine.PlacementEngine(state)
     request = build_request(build_pod_with("p", {GPU: "8"}), ["n"])
@@ -174,7 +174,7 @@ NODES = [f"n{number}" for number in range(500)]
 _MIB = 1024**2
 
 
-def test_past_states_of_nodes_do_not_fill_the_memory(monkeypatch):
+def test_the_index_forgets_past_states_of_nodes(monkeypatch):
     monkeypatch.setattr(node_index, "MAX_STATES", len(NODES))
     state = build_cluster([build_node(name) for name in NODES])
     indexes = engine.PlacementEngine(state)
@@ -198,7 +198,7 @@ def test_past_states_of_nodes_do_not_fill_the_memory(monkeypatch):
         tracemalloc.stop()
 
 
-def test_each_state_of_nodes_is_evaluated_once_for_a_kind_of_pods(monkeypatch):
+def test_nodes_in_the_same_state_are_evaluated_once_for_equal_pods(monkeypatch):
     """Twice would take twice the time and memory for the first pod of a kind."""
     evaluated, admits = [], eligibility.admits
     monkeypatch.setattr(eligibility, "admits", lambda node, spec: evaluated.append(node.name) or admits(node, spec))
@@ -209,7 +209,7 @@ def test_each_state_of_nodes_is_evaluated_once_for_a_kind_of_pods(monkeypatch):
     assert sorted(evaluated) == sorted(NODES)
 
 
-def test_a_report_of_one_node_does_not_count_for_equal_nodes():
+def test_a_topology_report_applies_only_to_its_own_node():
     """Nodes report their NUMA nodes one after another, as when the exporter is rolled out."""
     cluster = build_cluster([build_node("a", "l0"), build_node("b", "l0")])
     used = engine.PlacementEngine(cluster)
@@ -221,7 +221,7 @@ def test_a_report_of_one_node_does_not_count_for_equal_nodes():
     assert scores["a"] < scores["b"], "rails beside the wrong GPUs"
 
 
-def test_without_domains_the_other_terms_share_the_whole_score():
+def test_without_domains_the_weight_of_the_topology_term_goes_to_the_other_terms():
     nodes = [build_node("bare", rails_each=0), build_node("full")]
     request = build_request(build_pod("p"), ["bare", "full"], build_policy(domains=[]))
     explanations = explain(score_once(request, build_cluster(nodes)))

@@ -176,7 +176,7 @@ def test_rails_are_local_if_their_numa_node_has_its_share_of_the_gpus(free, aske
 
 
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=4), st.integers(1, 4), st.integers(0, 20))
-def test_members_are_placed_until_the_next_does_not_fit(free, gpus, limit):
+def test_numa_nodes_are_filled_until_the_next_pod_does_not_fit(free, gpus, limit):
     held = zones(*({GPU: gpus_free} for gpus_free in free))
     assignments = numa.assign_all(held, want(gpus), limit)
     assert len(assignments) == min(limit, sum(free) // gpus)
@@ -185,7 +185,7 @@ def test_members_are_placed_until_the_next_does_not_fit(free, gpus, limit):
     assert sum(count_free(held)) == sum(free) - gpus * len(assignments)
 
 
-def test_numa_nodes_of_memory_alone_cost_nothing():
+def test_numa_nodes_without_devices_do_not_add_work():
     """A GB200 node reports a NUMA node for every slice of its GPUs' memory."""
     free = [{GPU: 1000, RESOURCES[0]: 1000}, {GPU: 2000}, {GPU: 2000, RESOURCES[0]: 2000}, {GPU: 2000}, *[{}] * 8]
     zones = tuple(numa.Zone(node, resources.freeze(here)) for node, here in enumerate(free))
@@ -251,13 +251,13 @@ BINDINGS = {  # bound pods, free GPUs of the report and its time, announced pods
 
 
 @pytest.mark.parametrize(("pods", "gpus", "written", "announced", "expected"), BINDINGS.values(), ids=BINDINGS)
-def test_a_report_counts_if_it_includes_the_last_binding(pods, gpus, written, announced, expected):
+def test_a_topology_report_is_used_only_if_it_includes_the_last_binding(pods, gpus, written, announced, expected):
     topology_report = report(*gpus, written=written) if gpus else None
     cluster = build_reported_cluster(*pods, topology_report=topology_report)
     assert list_free(cluster, others=announced) == expected
 
 
-def test_a_report_does_not_count_for_a_node_without_one_of_its_bound_pods():
+def test_a_topology_report_that_lacks_a_bound_pod_is_ignored():
     """It does not show which of the devices in use that pod has."""
     cluster = build_reported_cluster(A, topology_report=report(2, 4, written="2026-11-21T10:00:01Z"))
     assert list_free(cluster) == [2, 4]
@@ -300,7 +300,7 @@ status: {allocatable: {nvidia.com/gpu: 4}}
 """
 
 
-def test_a_report_of_a_snapshot_counts_until_it_is_removed():
+def test_a_topology_report_of_a_snapshot_is_used_until_it_is_removed():
     topology_report = snapshots.read(SNAPSHOT)
     state = states.State()
     sinks = {watch.kind.snapshot_kind: watch.sink for watch in states.list_watches(state)}
@@ -338,7 +338,7 @@ def build_places(gpus, rails):
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=5), st.lists(st.integers(0, 4), max_size=4), st.integers(1, 9))
-def test_no_assignment_has_more_local_rails_or_as_many_on_fewer_numa_nodes(free, rails, gpus):
+def test_an_assignment_has_the_most_local_rails_on_the_fewest_numa_nodes(free, rails, gpus):
     rails = [at % len(free) for at in rails]
     assignment = numa.assign(build_places(free, rails), want(gpus, *range(len(rails))))
     if sum(free) < gpus:

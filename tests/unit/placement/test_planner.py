@@ -73,7 +73,7 @@ def slots(nodes):
 
 
 @given(NODES, st.integers(1, 5), RATIOS)
-def test_no_choice_of_nodes_has_more_bandwidth_or_as_much_on_fewer_leaves(nodes, remaining, ratios):
+def test_the_planned_nodes_have_the_most_bandwidth_on_the_fewest_leaves(nodes, remaining, ratios):
     capacity = supply(nodes, ratios)
     plan = planner.solve(remaining, capacity)
     choices = [
@@ -92,7 +92,7 @@ def test_no_choice_of_nodes_has_more_bandwidth_or_as_much_on_fewer_leaves(nodes,
 
 
 @given(NODES, st.integers(2, 3), st.integers(1, 2), RATIOS)
-def test_no_division_into_segments_has_more_bandwidth_or_as_much_on_fewer_leaves(nodes, size, count, ratios):
+def test_the_planned_segments_have_the_most_bandwidth_on_the_fewest_leaves(nodes, size, count, ratios):
     capacity = msgspec.structs.replace(supply(nodes, ratios), segment=size)
     plan = planner.solve(size * count, capacity)
     choices = []
@@ -110,7 +110,7 @@ def test_no_division_into_segments_has_more_bandwidth_or_as_much_on_fewer_leaves
     assert len(plan.leaves) == -fewest
 
 
-def test_one_node_shape_outweighs_fewer_leaves():
+def test_nodes_of_one_shape_are_preferred_to_fewer_leaves():
     old, new = grade(shape="a100"), grade(shape="h100")
     nodes = [*[(LEAVES[0], old)] * 2, *[(LEAVES[0], new)] * 2, *[(LEAVES[1], new)] * 2]
     plan = planner.solve(4, supply(nodes))
@@ -118,7 +118,7 @@ def test_one_node_shape_outweighs_fewer_leaves():
     assert set(plan.slots_by_leaf.values()) == {2}
 
 
-def test_nodes_without_a_leaf_label_are_the_last_resort():
+def test_nodes_without_a_leaf_label_are_used_last():
     nodes = [((), grade())] * 5 + [(LEAVES[0], grade())] * 3
     plan = planner.solve(5, supply(nodes))
     assert plan.leaves == (LEAVES[0], ())
@@ -174,7 +174,7 @@ def test_the_choice_has_the_fewest_leaves_then_spines_then_unused_slots(slots, r
 
 
 @given(ROOMS, st.integers(1, 20), st.data())
-def test_peers_leaves_with_slots_come_first_in_the_given_order(slots, remaining, data):
+def test_leaves_with_placed_pods_of_the_gang_are_filled_first(slots, remaining, data):
     used = data.draw(st.lists(st.sampled_from(sorted(slots)), unique=True))
     choice = leaf_selection.choose_leaves(build_problem(remaining, slots, used))
     if choice is None:
@@ -184,12 +184,12 @@ def test_peers_leaves_with_slots_come_first_in_the_given_order(slots, remaining,
     assert list(choice.leaves[:common]) == used[:common]
 
 
-def test_further_leaves_are_below_the_peers_spine():
+def test_more_leaves_for_a_gang_are_chosen_below_the_spine_of_its_placed_pods():
     slots = {("a", "s0"): 1, ("b", "s1"): 4, ("c", "s0"): 5}
     assert leaf_selection.choose_leaves(build_problem(4, slots, [("a", "s0")])).leaves == (("a", "s0"), ("c", "s0"))
 
 
-def test_leaves_without_a_spine_label_do_not_count_as_neighbours():
+def test_leaves_without_a_spine_label_are_not_treated_as_neighbours():
     slots = {("a", ""): 4, ("b", ""): 4, ("c", "s"): 4, ("d", "s"): 4}
     assert set(leaf_selection.choose_leaves(build_problem(8, slots)).leaves) == {("c", "s"), ("d", "s")}
 

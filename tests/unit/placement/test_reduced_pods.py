@@ -34,7 +34,7 @@ def test_only_the_fields_of_a_record_that_placement_reads_are_kept():
 
 
 @pytest.mark.parametrize("record", ["{", "[" * 100_000])
-def test_an_unreadable_record_is_stored_without_a_fabric(record):
+def test_an_unreadable_record_is_stored_as_one_without_a_fabric(record):
     stored = reduce(pod("p", record)).metadata.annotations[names.INJECTION]
     assert json.loads(stored) == {"fabric": "", "rails": None}
 

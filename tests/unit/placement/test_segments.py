@@ -50,7 +50,7 @@ def find_node(rank: int) -> str:
 
 @pytest.mark.parametrize("form", FORMS)
 @given(data=st.data())
-def test_a_recreated_member_may_go_to_the_domain_of_its_segment_alone(form, data):
+def test_a_recreated_pod_is_refused_outside_the_domain_of_its_segment(form, data):
     """Some have succeeded, and their pods exist or were deleted; others were lost and come back in any order."""
     ranks = st.sets(st.integers(0, 6 if form == "elastic gang" else 7), max_size=5)
     ended, lost = data.draw(ranks, label="ended"), data.draw(ranks, label="lost")
@@ -78,7 +78,7 @@ def check_recreated(form, ended, lost, order, *, is_deleted=False):
         present.add(rank)
 
 
-def test_a_failed_pod_whose_successor_exists_is_not_counted_beside_it():
+def test_a_failed_pod_does_not_count_once_it_is_recreated():
     state = build_cluster("Indexed Job")
     for rank in range(8):
         state.upsert_pod(build("Indexed Job", rank, on=find_node(rank), phase="Failed", uid="old"))
@@ -91,7 +91,7 @@ def test_a_failed_pod_whose_successor_exists_is_not_counted_beside_it():
 
 
 @pytest.mark.parametrize("form", ["pods of a PodGroup", "PyTorchJob", "Indexed Job"])
-def test_members_that_have_succeeded_are_not_waited_for(form):
+def test_a_gang_does_not_wait_for_succeeded_pods(form):
     state = build_cluster(form, succeeded=6)
     if form == "PyTorchJob":
         kind = next(kind for kind in membership.SIZE_KINDS if kind.name == "pytorchjobs.kubeflow.org")
@@ -107,7 +107,7 @@ def test_members_that_have_succeeded_are_not_waited_for(form):
     assert decision.gang.size == 2
 
 
-def test_a_forged_index_makes_no_long_loop_and_a_random_suffix_is_no_index():
+def test_a_forged_index_or_random_suffix_is_not_used_as_an_index():
     state = placing.build_cluster(build_leaves(a=4, b=4))
     forged = placing.change_pod(
         build("Indexed Job", 0),

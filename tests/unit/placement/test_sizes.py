@@ -130,7 +130,7 @@ def test_the_declared_size_applies_to_the_gang_of_the_pods():
 
 
 @pytest.mark.parametrize("name", ["mpi-operator-launcher", "mpi-operator-worker", "mpi-operator-launcher-as-worker"])
-def test_an_mpi_jobs_launcher_counts_and_the_launchers_own_job_does_not_shrink_the_gang(name):
+def test_the_launcher_of_an_mpi_job_counts_in_its_gang(name):
     of = read_recorded(name)
     job = of.metadata.labels["training.kubeflow.org/job-name"]
     labels = read_recorded("mpi-operator-launcher").metadata.labels
@@ -141,7 +141,7 @@ def test_an_mpi_jobs_launcher_counts_and_the_launchers_own_job_does_not_shrink_t
 
 
 @pytest.mark.parametrize("name", ["lws-leader", "lws-worker"])
-def test_a_leader_worker_sets_pods_say_the_size_of_their_group_themselves(name):
+def test_the_group_size_of_a_leader_worker_set_is_read_from_its_pods(name):
     of = read_recorded(name)
     assert size(of) == int(of.metadata.annotations["leaderworkerset.sigs.k8s.io/size"]) > 1
 
@@ -155,7 +155,7 @@ JOB_SETS = {
 
 
 @pytest.mark.parametrize("case", JOB_SETS)
-def test_the_child_jobs_of_a_job_set_add_up_whichever_is_seen_first(case):
+def test_the_sizes_of_the_jobs_of_a_job_set_add_up_in_any_order(case):
     parts, expected = JOB_SETS[case]
     labels = {part: JOB_SET | {"jobset.sigs.k8s.io/replicatedjob-name": part} for part in parts}
     jobs = [(JOBS, label(labels[part], count, f"js-{part}-2")) for part, count in parts.items()]
@@ -164,13 +164,13 @@ def test_the_child_jobs_of_a_job_set_add_up_whichever_is_seen_first(case):
         assert size(of, *jobs) == size(of, *reversed(jobs), *jobs) == expected
 
 
-def test_a_pod_group_beats_the_owner_and_one_without_a_number_does_not():
+def test_the_size_of_a_pod_group_takes_precedence_over_that_of_the_owner():
     owner = JOBS, label(OF_GROUP, 9)
     assert size(pod(OF_GROUP), owner, (PLUGINS_POD_GROUPS, group(4))) == 4
     assert size(pod(OF_GROUP), owner, (PLUGINS_POD_GROUPS, group(0))) == 9
 
 
-def test_a_size_that_no_cluster_could_hold_is_capped():
+def test_an_excessive_gang_size_is_capped():
     assert size(OF_JOB, (JOBS, obj("j", {"parallelism": 2**31 - 1}))) == declared_sizes.MAX_SIZE
     forged = pod(read_recorded("lws-leader").metadata.labels, {"leaderworkerset.sigs.k8s.io/size": "9" * 100_000})
     assert size(forged) == declared_sizes.MAX_SIZE
