@@ -100,7 +100,7 @@ class ClaimTemplateController:
                 continue
             pause = _OBSERVED_SECONDS  # until the watch shows it
             try:
-                await self._write_template(key, pod)
+                await self._write_claim_template(key, pod)
             except _NotWrittenError as error:
                 pause = _RETRY_SECONDS
                 if error.is_refused or not is_first:  # the replica may have the other policy in a moment
@@ -115,14 +115,14 @@ class ClaimTemplateController:
         """Write the template of a workload within a limited time. Return why that failed, "" if it did not."""
         try:
             async with asyncio.timeout(_WRITE_SECONDS):
-                await self._write_template(key, pod)
+                await self._write_claim_template(key, pod)
         except TimeoutError:
             return f"the API server did not answer within {_WRITE_SECONDS:g} s"
         except _NotWrittenError as error:
             return str(error)
         return ""
 
-    async def _write_template(self, key: states.Key, pod: views.Pod) -> None:
+    async def _write_claim_template(self, key: states.Key, pod: views.Pod) -> None:
         """Write a template. Raises _NotWrittenError."""
         policy = self._get_policy()
         if policy is None:

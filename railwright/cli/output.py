@@ -71,7 +71,10 @@ def is_animated(stream: TextIO | None = None) -> bool:
 
 
 def _get_codes() -> Mapping[str, str]:
-    """Return the SGR code of each word that may be used, by https://no-color.org and https://force-color.org."""
+    """Return the SGR code of each style that the terminal and the user's environment allow.
+
+    Follows https://no-color.org and https://force-color.org.
+    """
     is_terminal = sys.stdout.isatty() if (force := os.environ.get("FORCE_COLOR")) is None else bool(force)
     if not is_terminal or os.environ.get("TERM", "").lower() in ("dumb", "unknown"):
         return {}

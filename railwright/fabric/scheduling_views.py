@@ -12,7 +12,7 @@ import msgspec
 from railwright.fabric import views
 
 
-def _skip(number: int, default: Any = None) -> Any:
+def _define_unread_field(number: int, default: Any = None) -> Any:
     """Return a field with a name that no object has, so that the decoder skips the real field as unknown."""
     return msgspec.field(default=default, name=f"-{number}")
 
@@ -20,13 +20,13 @@ def _skip(number: int, default: Any = None) -> Any:
 class Container(views.Container, frozen=True):
     """A container or init container, with name, resources and restart policy."""
 
-    image: str = _skip(0, "")
-    command: list[str] | None = _skip(1)
-    args: list[str] | None = _skip(2)
-    env_or_none: list[views.EnvVar] | None = _skip(3)
-    env_from: list[views.Source] | None = _skip(4)
-    volume_mounts_or_none: list[views.VolumeMount] | None = _skip(5)
-    security_context: views.SecurityContext | None = _skip(6)
+    image: str = _define_unread_field(0, "")
+    command: list[str] | None = _define_unread_field(1)
+    args: list[str] | None = _define_unread_field(2)
+    env_or_none: list[views.EnvVar] | None = _define_unread_field(3)
+    env_from: list[views.Source] | None = _define_unread_field(4)
+    volume_mounts_or_none: list[views.VolumeMount] | None = _define_unread_field(5)
+    security_context: views.SecurityContext | None = _define_unread_field(6)
 
 
 class PodSpec(views.PodSpec, frozen=True):
@@ -34,8 +34,8 @@ class PodSpec(views.PodSpec, frozen=True):
 
     containers_or_none: list[Container] | None = msgspec.field(default=None, name="containers")  # type: ignore[assignment]  # safe because frozen: nothing appends another type
     init_containers: list[Container] | None = None  # type: ignore[assignment]  # as above
-    volumes_or_none: list[views.Volume] | None = _skip(0)
-    security_context: views.SecurityContext | None = _skip(1)
+    volumes_or_none: list[views.Volume] | None = _define_unread_field(0)
+    security_context: views.SecurityContext | None = _define_unread_field(1)
 
 
 class Pod(views.Pod, frozen=True):

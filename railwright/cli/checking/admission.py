@@ -164,7 +164,10 @@ def check_policy(snapshot: Snapshot) -> Result:
         missing = f"{_CONFIGMAP} has no key {names.POLICY_KEY}; it has {keys}"
         return fail(missing, f"store the policy under this key: {rows.EDIT_POLICY}")
     if isinstance(result, policies.Rejected):
-        validate = f"{rows.EDIT_POLICY}; to validate it first: railwright policy validate FILE"
+        validate = (
+            "correct the policy in a file, validate it (railwright policy validate FILE), then put it into the "
+            f"ConfigMap: {rows.EDIT_POLICY}"
+        )
         return fail("\n".join(map(str, result.errors[:_MAX_ERRORS])), validate)
     if not result.document.is_enforced:
         return warn("it is in mode warn: opted-in pods are admitted unchanged, with a warning", _ENFORCE)

@@ -37,18 +37,18 @@ def _list_claimed_fabrics(snapshot: Snapshot) -> Mapping[str, claim_templates.Cl
     each=_list_claimed_fabrics,
 )
 def check_claim_devices(snapshot: Snapshot, claims: claim_templates.ClaimedFabric) -> Result:
-    """Each node with slices has the devices of each rail, and they can be paired with GPUs.
+    """Each node with ResourceSlices has the devices of each rail, and they can be paired with GPUs.
 
     For fabrics with `claims`. The DeviceClasses that the policy names exist (Kubernetes serves resource.k8s.io/v1 from
-    1.34), and each node with slices has `devicesPerRail` devices of each rail. The detail names the node, the rail, and
-    the values that the devices have instead. A NIC that is missing in the slice is down or not bound to its driver. On
-    nodes without a rail, pods that need it are not placed.
+    1.34), and each node with ResourceSlices has `devicesPerRail` devices of each rail. The detail names the node, the
+    rail, and the values that the devices have instead. A NIC that is missing in the slice is down or not bound to its
+    driver. On nodes without a rail, pods that need it are not placed.
 
     Of the expressions of a DeviceClass, railwright evaluates comparisons with constants, joined by `&&`. The row warns
     of others: their devices do not count in scores, and kube-scheduler allocates them all the same.
 
-    dranet 1.4 and older publish `dra.net/rdmaDevice` only for NICs without a network interface: identify RoCE rails
-    there by `railAttribute: dra.net/pciAddress` and `claim`, the PCI address.
+    dranet 1.4 and older publish `dra.net/rdmaDevice` only for NICs without a network interface. Identify RoCE rails
+    there by PCI address: set `railAttribute: dra.net/pciAddress`, and `claim` of each rail to its address.
 
     With `claims.acceleratorClass`, a GPU and a NIC of each node have an equal value of the attribute `claims.pairBy`.
     On AKS ND GB300 and OKE GB200 the PCIe roots are never equal, because GPUs are on NVLink C2C and the virtual

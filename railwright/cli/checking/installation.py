@@ -53,7 +53,7 @@ def check_installed(snapshot: Snapshot) -> Result:
 
 
 def _list_servers(snapshot: Snapshot) -> Mapping[str, str]:
-    """Return webhook and extender, and those of the rotator and the chart's scheduler that are installed."""
+    """Return the webhook and the extender, and, where installed, the certificate rotator and the chart's scheduler."""
     optional = [name for name in (CERTS, SCHEDULER) if find_named(snapshot.peek("deployments"), name)]
     return {name: name for name in (WEBHOOK, EXTENDER, *optional)}
 

@@ -173,7 +173,7 @@ def _warn_not_allocatable(
         if resources:
             yield reasons.Reason(
                 AdmissionCode.DEVICES_NOT_OFFERED,
-                f"no node offers {text.join_fitting(resources)}, which {text.join_fitting(users)} needs: the pod stays "
-                "pending until a node does",
+                f"no node offers {text.join_fitting(resources)}, needed by {text.join_fitting(users)}: the pod stays "
+                "Pending until one does",
                 fix=fix,
             )

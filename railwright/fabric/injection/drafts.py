@@ -239,7 +239,7 @@ class Part:
         self._record(entry, [_add(f"{self._path}/{name}", value)], **{_FIELDS[name]: value})
 
     def request(self, rows: Sequence[tuple[str, int | str, str]]) -> None:
-        """Set request and limit of each resource to its amount. Equal amounts keep their spelling."""
+        """Set request and limit of each resource to its amount. An amount that is already equal keeps its spelling."""
         current, path = self._view.resources or _NO_RESOURCES, f"{self._path}/resources"
         changed: dict[str, dict[str, views.RawQuantity]] = {}
         for resource, amount, entry in rows:

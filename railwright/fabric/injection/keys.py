@@ -81,7 +81,7 @@ def check_workload(workload: templates.Workload, before: templates.Workload | No
     """
     previous = {} if before is None else _group_by_parent(before)
     for parent, (metadata, template_metadata) in _group_by_parent(workload).items():
-        if parent in previous and _select_own_keys(previous[parent][0]) == _select_own_keys(metadata):
+        if parent in previous and _select_railwright_keys(previous[parent][0]) == _select_railwright_keys(metadata):
             continue
         kind = "" if parent else workload.kind.name
         warnings = _limit(_check(metadata, _VALID_LABELS, _OWN_KEYS, kind, template_metadata))
@@ -150,7 +150,7 @@ def check_namespace(metadata: views.BriefMeta) -> Iterator[reasons.Reason]:
     yield from _limit(_check(metadata, _NAMESPACE_LABELS, (), "Namespace", no_template))
 
 
-def _select_own_keys(metadata: views.ObjectMeta) -> list[dict[str, str]]:
+def _select_railwright_keys(metadata: views.ObjectMeta) -> list[dict[str, str]]:
     maps = (metadata.labels, metadata.annotations)
     return [{key: value for key, value in keys.items() if _is_own_key(key)} for keys in maps]
 

@@ -32,11 +32,15 @@ def _check_fabric(path: str, fabric: model.Fabric) -> Iterator[rule_types.Findin
     yield from _check_devices(devices)
     present, primary = _name_interfaces(fabric), fabric.primary_interface
     if present is not None and fabric.nccl.derive and primary not in present:
-        problem = f"no pod has it, but {', '.join(present)}: NCCL fails to start; write {present[0]}"
-        yield interfaces.check_absent.build_finding(f"{path}.primaryInterface: {primary}: {problem}")
+        listed = ", ".join(present)
+        problem = f"is not an interface of the pods, which have {listed}, so NCCL fails to start; write {present[0]}"
+        yield interfaces.check_absent.build_finding(f"{path}.primaryInterface: {primary} {problem}")
     amount = fabric.mounts.shared_memory
     if amount is not None and quantity.read_units(amount) < containers.LEAST_SHARED_MEMORY:
-        problem = f"{path}.mounts.sharedMemory: {amount}: several accelerators need 1Gi or more; raise it"
+        problem = (
+            f"{path}.mounts.sharedMemory: {amount} is too small: a container with two or more accelerators "
+            "needs at least 1Gi; raise it"
+        )
         yield containers.check_shared_memory.build_finding(problem)
 
 

@@ -231,9 +231,12 @@ def quote(text: str) -> str:
 
 
 def format_setting(setting: Setting) -> str:
-    """Return NAME=VALUE for a message. The value is quoted if it is empty or contains blanks or quotes."""
+    """Return NAME=VALUE for a message.
+
+    The value is quoted if it is empty, contains blanks or quotes, or ends with a punctuation mark.
+    """
     if setting.value is None:
         return quote(setting.name)
     value = quote(setting.value)
-    is_bare = value and value == value.strip(SURROUNDING) and " " not in value
+    is_bare = value and value == value.strip(SURROUNDING) and " " not in value and value[-1] not in ":;,."
     return f"{quote(setting.name)}={value if is_bare else repr(value)}"

@@ -157,9 +157,12 @@ class Assessor:
         if not name or name in policy.document.fabrics:
             return None
         if name == names.FABRIC_DEFAULT:
-            message, fix = "the current policy has no default fabric, which these pods name", "set `defaultFabric`"
+            message, fix = (
+                "these pods name fabric `default`, but the current policy sets no default fabric",
+                "set `defaultFabric`",
+            )
         else:
-            message = f"the current policy has no fabric {text.quote(name)}, which these pods name"
+            message = f"these pods name fabric {text.quote(name)}, but the current policy has no such fabric"
             fix = "define it again under this name"
         fix += ", or label the pods with another fabric and recreate them"
         return reason.Reason(PlacementCode.FABRIC_UNDEFINED, f"{message}, so no plan is made", fix)

@@ -90,9 +90,7 @@ InterfaceName = Annotated[
 _RESOURCE = rf"(?!([a-z0-9.-]+\.)?kubernetes\.io/|requests\.){_SUBDOMAIN}/{_NAME}"
 ResourceName = Annotated[
     str,
-    _match(
-        _RESOURCE, "an extended resource as domain/name, such as nvidia.com/mlx5_0, that Kubernetes does not reserve"
-    ),
+    _match(_RESOURCE, "an extended resource (domain/name outside kubernetes.io, such as nvidia.com/mlx5_0)"),
 ]
 # IB_DEVICE_NAME_MAX is 64 with its terminator; ',', ':', '=' and '^' are NCCL_IB_HCA syntax
 DeviceName = Annotated[
@@ -145,7 +143,7 @@ RequestName = Annotated[
     str,
     _match(
         rf"(hugepages-[1-9][0-9]*(Ki|Mi|Gi)|{_RESOURCE})",
-        "huge pages or an extended resource that Kubernetes does not reserve, such as hugepages-2Mi or rdma/ib",
+        "huge pages such as hugepages-2Mi, or an extended resource outside kubernetes.io such as rdma/ib",
     ),
 ]
 ImageName = Annotated[str, _match(r"[^\s]{1,255}", "a container image without spaces, such as railwright:latest")]

@@ -283,7 +283,7 @@ class VariableCode(ReasonCode):
     )
     FOUND_IN_POD = (
         "FoundInPod",
-        "found in the pod by its first init container, because it differs between nodes and pods",
+        "found by the init container in this pod, because it differs between nodes; a path names the file for it",
     )
     TCP_FORBIDDEN = (
         "TcpForbidden",

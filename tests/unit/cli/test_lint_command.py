@@ -186,8 +186,8 @@ def test_a_pod_that_admission_rejects_is_an_error_and_still_linted(lint):
 def test_a_repeated_key_is_a_finding_and_the_last_one_counts_as_in_kubectl(lint):
     code, out, _ = lint("--local", d_dot_yaml=REPEATED)
     assert code == 1
-    assert "d.yaml:10: warning M01 env: the key is already on line 8" in out
-    assert "d.yaml:11: warning M01 resources: the key is already on line 9" in out
+    assert "d.yaml:10: warning M01 env: this key is also on line 8" in out
+    assert "d.yaml:11: warning M01 resources: this key is also on line 9" in out
     assert "d.yaml:10: error N09 NCCL_IB_TIMEOUT=98" in out
     assert "99" not in out
 

@@ -209,7 +209,7 @@ def test_a_fabric_that_the_policy_lacks_is_the_reason_why_a_pod_is_not_explained
     handlers = Handlers(build_policy(domains=[LEAF]), nodes=[build_node("gpu-0")])
     handlers.pods.upsert(build_pod("old", label="renamed"))
     assert handlers.explain("old").startswith(
-        "the current policy has no fabric 'renamed', which these pods name, so no plan is made; "
+        "these pods name fabric 'renamed', but the current policy has no such fabric, so no plan is made; "
     )
 
 

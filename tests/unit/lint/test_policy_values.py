@@ -40,7 +40,7 @@ def lint_policy(text: str) -> list[str]:
         ('NCCL_IB_DISABLE: "1"', "N31", "turns RDMA off"),
         ('NCCL_IB_RETRY_CNT: "10"', "N09", "it takes 0 to 7"),
         ("NCCL_DEBUG: WARNING", "N10", "NCCL does not know this word"),
-        ('GLOO_SOCKET_IFNAME: "=eth0"', "N12", "name the interface"),
+        ('GLOO_SOCKET_IFNAME: "=eth0"', "N12", "only NCCL knows"),
         ('NCCL_IB_GID_INDEX: "5"', "N21", "remove it"),
         ('UCX_NET_DEVICES: "=mlx5_0:1"', "N1", "mlx5_0"),
     ],
@@ -75,11 +75,11 @@ SHAPES = "nodeShapes: [{name: s, match: {}, devices: {r0: MLX5_1}}]"
         ),
         (
             f"fabrics: {{f: {{transport: roce, primaryInterface: bond0, rails: [{RAIL}]}}}}",
-            "N17: fabrics.f.primaryInterface: bond0: no pod has it, but eth0, net1: NCCL fails to start; write eth0",
+            "N17: fabrics.f.primaryInterface: bond0 is not an interface of the pods, which have eth0, net1",
         ),
         (
             "fabrics: {f: {transport: tcp, mounts: {sharedMemory: 64Mi}}}",
-            "N46: fabrics.f.mounts.sharedMemory: 64Mi: several accelerators need 1Gi or more; raise it",
+            "N46: fabrics.f.mounts.sharedMemory: 64Mi is too small: a container with two or more accelerators needs",
         ),
     ],
 )

@@ -314,7 +314,7 @@ def test_a_gang_of_an_unknown_fabric_has_a_reason():
     cluster = Cluster(placing.build_leaves(a=2), gang("a-00", "a-01"))
     cluster.policy = placing.build_policy()
     cluster.state.upsert_pod(placing.build_pod("x-0", group="x", label="other", on="a-01"))
-    assert "the current policy has no fabric 'other'" in cluster.gang("train/x").why[0].message
+    assert "these pods name fabric 'other'" in cluster.gang("train/x").why[0].message
     document = msgspec.structs.replace(cluster.policy.document, default_fabric=None)
     cluster.policy = model.Policy(document, digest="sha256:without")
     cluster.state.upsert_pod(placing.build_pod("y-0", group="y", label="default", on="a-01"))

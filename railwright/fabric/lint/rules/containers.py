@@ -74,15 +74,18 @@ def check_shared_memory(ranks: RankContext) -> Iterator[Violation]:
     size = ranks.shared_memory
     if size is None and ranks.mounts.get(names.DEV_SHM) != "hostPath":
         yield Violation(
-            f"the container has several accelerators and no memory volume at {names.DEV_SHM}, where the runtime gives "
-            "64 MiB; mount an emptyDir with medium: Memory there"
+            f"the container has two or more accelerators and no memory volume at {names.DEV_SHM}, where the runtime "
+            "gives 64 MiB; mount an emptyDir with medium: Memory there"
         )
     elif size is not None and 0 < size < LEAST_SHARED_MEMORY:  # 0: unlimited
         volume, fix = f"the memory volume at {names.DEV_SHM}", "raise its sizeLimit"
         if ranks.mounts.get(names.DEV_SHM) == "policy":
             volume = f"the policy's {volume.removeprefix('the ')} (mounts.sharedMemory of the fabric)"
-            fix = "ask for a larger one in the policy, or mount an emptyDir with medium: Memory there"
-        yield Violation(f"{volume} holds {size / 2**20:g}Mi, and several accelerators need 1Gi or more; {fix}")
+            fix = "ask for a larger one, or mount an emptyDir with medium: Memory there"
+        yield Violation(
+            f"{volume} holds {size / 2**20:g}Mi, but a container with two or more accelerators needs at least 1Gi; "
+            f"{fix}"
+        )
 
 
 _TOPOLOGY = "NCCL_TOPO_FILE"

@@ -95,7 +95,7 @@ def _find_mistakes(name: str, value: str) -> Iterator[str]:
 
 def _check_nccl(value: str, row: _List) -> Iterator[str]:
     if value.startswith("=^"):
-        yield "=^ matches nothing: ^ must stand before =; write ^="
+        yield "=^ matches nothing, because ^ must stand before =; write ^="
         return
     name_list = lists.parse(value)
     if not name_list.entries:
@@ -103,19 +103,22 @@ def _check_nccl(value: str, row: _List) -> Iterator[str]:
     for entry in name_list.entries:
         if entry.name.startswith(("^", "=")):
             name = quote(entry.name)
-            yield f"{name}: ^ and = count in front of the whole list only, so this entry matches nothing"
+            yield (
+                f"entry {name} matches nothing, because NCCL reads ^ and = only before the whole list; remove them here"
+            )
         elif len(entry.name) > row.longest:
             yield f"{quote(entry.name)} is longer than {row.longest} characters and matches nothing; correct it"
         elif entry.port == 0:
-            yield f"{quote(entry.name)}: its port is no number from 1 on and matches nothing; write name:1"
+            name = quote(entry.name)
+            yield f"the port of entry {name} is not a number from 1 on, so it matches nothing; write {name}:1"
 
 
 def _check_whole_names(name: str, value: str, row: _List) -> Iterator[str]:
     for mark in "=" if row.is_of_devices else "^=":
         if mark in value:
             yield (
-                f"{mark} is NCCL's mark; {row.library} takes it as part of the name, which then matches nothing; "
-                "name the interface or device without it"
+                f"only NCCL knows the prefix {mark}; {row.library} takes it as part of the name, which then matches "
+                f"nothing; remove the {mark}"
             )
             return
     if _PATTERNS.intersection(value) or not row.is_of_devices:
@@ -125,7 +128,7 @@ def _check_whole_names(name: str, value: str, row: _List) -> Iterator[str]:
     without_port = [entry.name for entry, _ in drivers if entry.port < 0 and entry.name not in prefixes]
     if prefixes:
         names = quote(", ".join(prefixes))
-        yield f"{names}: {row.library} takes whole names, not prefixes, so this matches nothing; name the devices"
+        yield f"{row.library} takes whole names, not prefixes, so {names} matches nothing; write each whole name"
     if without_port and name == _UCX_LIST:
         ports = quote(",".join(f"{device}:1" for device in without_port))
         yield f"a device without a port matches nothing in UCX before 2026; write {ports}"
@@ -218,7 +221,7 @@ def _name_nodes(shape: str) -> str:
 
 
 def _describe_shapes(known: Mapping[str, Sequence[str]]) -> str:
-    """Return the names of devices by node shape, and the fix where they differ."""
+    """Say that device names differ between node shapes, list them by shape, and add the fix."""
     shapes = [
         f"{f'shape {shape} has' if shape else 'other nodes have'} {', '.join(devices)}"
         for shape, devices in known.items()

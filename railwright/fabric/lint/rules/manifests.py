@@ -15,9 +15,7 @@ def describe_repeated(key: str, first_line: int) -> str:
 
     Source: YAML 1.2, 3.2.1.3; sigs.k8s.io/yaml, which kubectl uses.
     """
-    return (
-        f"{key}: the key is already on line {first_line}, which has no effect: kubectl takes the last one; join the two"
-    )
+    return f"{key}: this key is also on line {first_line}, and kubectl uses only the last one; merge the two"
 
 
 @rule("M02", Severity.ERROR)

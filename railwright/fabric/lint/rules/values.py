@@ -156,8 +156,12 @@ def check_choice(setting: Setting, ranks: RankContext) -> Iterator[str]:
     Source: NVIDIA/nccl user guide, NCCL_ALGO and NCCL_PROTO; aws-ofi-nccl doc/efa-env-var.md.
     """
     if setting.value != "" and not ranks.is_benchmark:  # an empty value is N11's
-        effect = "turns off the tuner of the EFA plugin" if ranks.is_on_efa else "keeps NCCL from choosing by itself"
-        yield f"{effect}, for every size and function; remove it outside of benchmarks"
+        choice = "algorithm" if setting.name == "NCCL_ALGO" else "protocol"
+        effect = ", although NCCL" if not ranks.is_on_efa else " and turns off the tuner of the EFA plugin, which"
+        yield (
+            f"restricts the {choice}{effect} chooses the best one for each operation and message size; remove it "
+            "outside of benchmarks"
+        )
 
 
 # What the plugin sets by instance type unless the pod does (aws/aws-ofi-nccl src/platform-aws.cpp)

@@ -1,7 +1,8 @@
 """Computes the present placement of a gang: its leaves, its modelled bandwidth, and the causes that limit it.
 
-Uses the planner's model: the slowest pod over the rails that all pods have, and the slowest uplink crossing of a ring
-in rank order. The input is the node of each pod, and the node's class without the gang's pods.
+Uses the planner's model. The bandwidth is the lower of two values: that of the slowest pod, over the rails that all
+pods have, and that of the slowest uplink that a ring in rank order crosses. The input is the node of each pod,
+evaluated as if the gang's pods were not on it.
 """
 
 import functools
