@@ -109,15 +109,6 @@ async def test_a_manifest_of_an_existing_pod_is_explained_too(plane, namespace, 
     assert "injected: fabric ib" in out
 
 
-async def test_explain_needs_the_right_to_create_pods(namespace, installed, person):
-    await person.allow("view", namespace)
-    code, _, err = await person("explain", "-", "-n", namespace, stdin=json.dumps(pod()))
-    assert code == 2
-    assert f"you may not create pods in namespace {namespace}, not even by a dry run; " in err
-    assert "--policy FILE" in err
-    assert len(err.splitlines()) == 1
-
-
 async def test_an_account_with_edit_reads_that_its_namespace_opts_in(plane, namespace, installed, person):
     await person.allow("edit", namespace)
     unlabelled = manifests.pod("asked", limits={"nvidia.com/gpu": 8})

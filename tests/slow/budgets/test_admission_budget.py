@@ -253,15 +253,15 @@ def build_workload(row, pod, copies):
     return tree
 
 
-def handle_workload(body, policy):
-    return workloads.handle(body, policy, admitting.build_facts)
+def check_workload(title, copies, body):
+    call = functools.partial(workloads.handle, body, read_policy(TOPOLOGY), admitting.build_facts)
+    cost_budget.check(cost_budget.measure(call), f"{title}, {copies} templates", len(body))
 
 
 @pytest.mark.parametrize("label", [None, "f"])
 @pytest.mark.parametrize("title", [title for title, (row, _) in working.ALL.items() if "*" in row.templates[0].path])
 def test_the_cost_of_the_most_templates_of_a_workload_is_bounded(title, label):
     row, version = working.ALL[title]
-    policy = read_policy(TOPOLOGY)
     few, more = (msgspec.json.encode(build_workload(row, MINIMAL, n)).count(b",") for n in (100, 200))
     largest = 100 * (frameworks.MAX_VALUES - few) // (more - few)
     for copies in (min(frameworks.MAX_ENTRIES // len(row.templates), largest), largest):
@@ -270,28 +270,17 @@ def test_the_cost_of_the_most_templates_of_a_workload_is_bounded(title, label):
             tree["metadata"].pop("labels")
         body = working.review(row, tree, version)
         assert reviews.reject_too_large(body, frameworks.MAX_VALUES) is None
-        call = functools.partial(handle_workload, body, policy)
-        cost_budget.check(cost_budget.measure(call), f"{title}, {copies} templates", len(body))
+        check_workload(title, copies, body)
 
 
 @pytest.mark.parametrize("title", working.ALL)
 def test_the_cost_of_templates_of_a_workload_is_bounded(title):
     row, version = working.ALL[title]
-    policy = read_policy(TOPOLOGY)
-    rows = [
-        cost_budget.Row(
-            f"{title}, {copies} templates, {operation}", functools.partial(build_workload, row, BASE, copies)
-        )
-        for copies in (120, MANY_TEMPLATES)
-        for operation in ("CREATE", "UPDATE")
-    ]
-    for case in rows:
-        tree = case.build()
-        other = build_workload(row, cost_budget.put(BASE, ("spec", "hostNetwork"), True), 120)
-        more = {"operation": "UPDATE", "oldObject": other} if case.title.endswith("UPDATE") else {}
-        body = working.review(row, tree, version, **more)
-        call = functools.partial(handle_workload, body, policy)
-        cost_budget.check(cost_budget.measure(call), case.title, len(body))
+    before = build_workload(row, cost_budget.put(BASE, ("spec", "hostNetwork"), True), 120)
+    for copies in (120, MANY_TEMPLATES):
+        tree = build_workload(row, BASE, copies)
+        for request in ({}, {"operation": "UPDATE", "oldObject": before}):
+            check_workload(title, copies, working.review(row, tree, version, **request))
 
 
 # --- what is watched: nobody can reject it ---------------------------------------------------------------

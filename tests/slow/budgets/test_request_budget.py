@@ -150,18 +150,16 @@ def large():
     return extending.Site(nodes, [build_pod(f"low-{item.metadata.name}", on=item.metadata.name) for item in nodes])
 
 
-def build_request(site, kind: int, group: str) -> bytes:
+def build_request(site, kind: int) -> bytes:
     """Return a request about a pod; pods of each kind request other memory."""
-    spec = {"schedulingGroup": {"podGroupName": group}} if group else {}
-    tree = msgspec.to_builtins(build_pod("p", **spec))
+    tree = msgspec.to_builtins(build_pod("p"))
     tree["spec"]["containers"][0]["resources"]["requests"]["memory"] = str(kind)
     return json.dumps({"Pod": tree, "NodeNames": site.names}).encode()
 
 
-@pytest.mark.parametrize("group", ["", "g"])
 @pytest.mark.parametrize("verb", ["filter", "prioritize"])
-def test_the_first_request_about_a_new_kind_of_pod_stays_within_the_budget(large, verb, group):
-    bodies = (build_request(large, kind, group) for kind in KINDS)
+def test_the_first_request_about_a_new_kind_of_pod_stays_within_the_budget(large, verb):
+    bodies = (build_request(large, kind) for kind in KINDS)
 
     async def answer():
         getattr(large.verbs.kube, verb)(next(bodies))
