@@ -88,26 +88,3 @@ async def test_16_a_busy_api_server_is_asked_again(stub, watch, code):
     _, cache, restarts = watch()
     await cache.until(lambda: "a" in cache.objects)
     assert restarts == [str(code)]
-
-
-async def test_57_proxy_variables_do_not_apply_to_the_api_server(stub, tmp_path, watch, client, monkeypatch, started):
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-        for spelt in (name, name.lower()):
-            monkeypatch.setenv(spelt, "http://127.0.0.1:9")  # where nobody listens
-    stub.lists.append(listing(version=5))
-    stub.watches.append([None])
-    options = ("--plain-http", "--kubeconfig", str(tmp_path / "kubeconfig"), "--policy", str(POLICY))
-    server = await started("webhook", *options, is_ready=False)
-    await server.ready()
-    assert any("watch" in request.query for request in stub.asked)
-    stub.lists[0], stub.watches[0] = listing(node("a"), version=5), []
-    _, cache, restarts = watch()
-    await cache.until(lambda: "a" in cache.objects)
-    configuration = client._access.configuration
-    host, configuration.host = configuration.host, "http://api.invalid"  # RFC 2606: never resolves
-    await shell.until(lambda: restarts.count("unreachable") >= 2)
-    assert set(cache.objects) == {"a"}
-    stub.watches[0] = [event("ADDED", node("b", 6)), None]
-    configuration.host = host
-    await cache.until(lambda: "b" in cache.objects)
-    assert cache.replaced == 1
