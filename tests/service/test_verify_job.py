@@ -24,21 +24,10 @@ def build_pod(
     record = {"fabric": "roce", "role": "worker", "containers": ["train"], "rails": list(rails or ())}
     containers = [{"name": "train"}, *([{"name": "sidecar"}] if rails else [])]
     annotations = {"railwright.io/injection": json.dumps(record)} if rails else {}
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": "prod",
-            "uid": name,
-            "labels": {label: job},
-            "annotations": annotations,
-        },
-        "spec": {
-            "hostname": hostname,
-            "containers": containers,
-            "initContainers": [{"name": "railwright-preflight"}] if preflight else [],
-        },
-        "status": {"phase": "Running"},
-    }
+    preflights = [{"name": "railwright-preflight"}] if preflight else []
+    metadata = {"name": name, "namespace": "prod", "uid": name, "labels": {label: job}, "annotations": annotations}
+    spec = {"hostname": hostname, "containers": containers, "initContainers": preflights}
+    return {"metadata": metadata, "spec": spec, "status": {"phase": "Running"}}
 
 
 def write_log(host: str, rank: int, devices: int) -> list[str]:
@@ -59,7 +48,7 @@ class Cluster:
     def __init__(self) -> None:
         self.pods: list[dict] = []
         self.logs: dict[str, list[str]] = {}
-        self.waiting: dict[str, int] = {}  # requests that a container still waits to start for
+        self.waiting: set[str] = set()  # pods whose containers have not started
         self.requests: list[str] = []
         self.forbidden = ""
         self.preflights: dict[str, str] = {}  # their logs
@@ -89,23 +78,21 @@ class Cluster:
         parts = request.path.strip("/").split("/")
         self.requests.append(f"{request.method} {'/'.join(parts[4:5] + parts[6:])}")
         if self.forbidden and self.forbidden in request.path:
-            return web.json_response(api_stub.status(403, "pods/log is forbidden: User alice"), status=403)
+            return api_stub.refuse(403, "Forbidden", "pods/log is forbidden: User alice")
         if parts[:4] != ["api", "v1", "namespaces", "prod"] or parts[4] != "pods":
-            return web.json_response(api_stub.status(403, f"forbidden: {request.path}"), status=403)
+            return api_stub.refuse(403, "Forbidden", f"forbidden: {request.path}")
         if parts[-1] == "pods":
             return web.json_response(api_stub.listing(*self.pods, version=1))
         if parts[-1] == "exec":
             return await self.execute(request, parts[5])
         if parts[-1] != "log":
-            matches = [pod for pod in self.pods if pod["metadata"]["name"] == parts[5]]
-            return web.json_response(matches[0] if matches else api_stub.status(404), status=200 if matches else 404)
+            return web.json_response(next(pod for pod in self.pods if pod["metadata"]["name"] == parts[5]))
         name = parts[5]
         if request.query["container"] == "railwright-preflight":
             return web.Response(text=self.preflights[name])
         assert request.query["container"] == "train"
-        if self.waiting.get(name, 0) > 0:
-            self.waiting[name] -= 1
-            return web.json_response(api_stub.status(400, 'container "train" is waiting to start'), status=400)
+        if name in self.waiting:
+            return api_stub.refuse(400, "BadRequest", 'container "train" is waiting to start')
         return web.Response(text="".join(f"{line}\n" for line in self.logs[name]))
 
 
@@ -179,7 +166,7 @@ async def test_a_pod_without_a_record_has_unknown_rails(cluster, verify):
 async def test_a_pending_pod_is_reported_as_pending(cluster, verify):
     cluster.pods = [{**build_pod(f"llm-{at}-x"), "status": {"phase": "Pending"}} for at in range(2)]
     cluster.logs = {f"llm-{at}-x": [] for at in range(2)}  # as the API server answers for a pod without a node
-    cluster.waiting = {"llm-1-x": 99}
+    cluster.waiting = {"llm-1-x"}
     code, out, _ = await verify("pod/llm-0-x")
     assert (code, out) == (2, "cannot tell: llm-0-x: Pending: no container has started\n")
     code, out, _ = await verify("job/llm")
@@ -207,7 +194,7 @@ async def test_the_message_of_a_preflight_that_failed_is_the_result(cluster, ver
     for pod in cluster.pods:
         status = {"name": "railwright-preflight", **states}
         pod["status"] = {"phase": phase, "initContainerStatuses": [status]}
-    cluster.waiting = {"llm-0-x": 99, "llm-1-x": 99}
+    cluster.waiting = {"llm-0-x", "llm-1-x"}
     code, out, err = await verify("job/llm", option)
     assert (code, out, err) == (1, f"did not run: llm-0-x, llm-1-x: {FAILURE}\n", "")
 
@@ -217,7 +204,7 @@ async def test_a_pod_whose_preflight_failed_and_that_was_replaced_is_not_the_res
     cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}-x", at, 4) for at in range(2)}
     status = {"name": "railwright-preflight", "state": ENDED}
     cluster.pods.append(build_pod("llm-0-old") | {"status": {"phase": "Failed", "initContainerStatuses": [status]}})
-    cluster.waiting = {"llm-0-old": 99}
+    cluster.waiting = {"llm-0-old"}
     code, out, _ = await verify("job/llm")
     assert (code, out) == (0, "RDMA on every rail: RoCE, 4 of 4 rails, 2 ranks on 2 pods, GPUDirect\n")
 
@@ -230,7 +217,7 @@ async def test_a_pod_whose_preflight_failed_and_that_was_replaced_is_not_the_res
 async def test_an_ended_pod_is_the_result_unless_another_of_its_job_has_its_index(cluster, verify, name, index, code):
     status = {"name": "railwright-preflight", "state": ENDED}
     old = build_pod(name) | {"status": {"phase": "Failed", "initContainerStatuses": [status]}}
-    cluster.pods, cluster.logs, cluster.waiting = [build_pod("llm-0-x"), old], {"llm-0-x": []}, {name: 99}
+    cluster.pods, cluster.logs, cluster.waiting = [build_pod("llm-0-x"), old], {"llm-0-x": []}, {name}
     for pod, own in zip(cluster.pods, ("0", index), strict=True):
         pod["metadata"]["labels"] = pod["metadata"].get("labels", {}) | {
             "batch.kubernetes.io/job-completion-index": own
@@ -242,7 +229,7 @@ async def test_an_ended_pod_is_the_result_unless_another_of_its_job_has_its_inde
 async def test_logs_that_cannot_be_read_are_named(cluster, verify):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     cluster.logs = {"llm-0-x": write_log("llm-0-x", 0, 4)}
-    cluster.waiting = {"llm-1-x": 99}
+    cluster.waiting = {"llm-1-x"}
     code, out, err = await verify("job/llm")
     assert code == 2
     assert 'job/llm: llm-1-x container train: no log: container "train" is waiting to start' in err
@@ -287,12 +274,8 @@ async def test_counters_show_which_rail_of_which_pod_is_idle(cluster, verify):
     assert out.splitlines()[0].endswith("; idle: rail1 (mlx5_1) of llm-0-x, rail1 (mlx5_1) of llm-1-x")
     assert out.splitlines()[2] == "  rail1: 8 B; idle in llm-0-x, llm-1-x"
     cluster.counters = {f"llm-{at}-x": [write_counters(5, 0, 0), write_counters(6, busy, busy)] for at in range(2)}
-    code, out, _ = await verify(*words, "-o", "json")
-    assert [(row["pod"], row["rail"], row["sent"]) for row in json.loads(out)["rails"]][1] == (
-        "llm-0-x",
-        "rail1",
-        busy * 4,
-    )
+    row = json.loads((await verify(*words, "-o", "json"))[1])["rails"][1]
+    assert (row["pod"], row["rail"], row["sent"]) == ("llm-0-x", "rail1", busy * 4)
 
 
 async def test_a_rank_without_a_shell_and_a_missing_permission_are_reported(cluster, verify):

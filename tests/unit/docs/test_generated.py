@@ -29,12 +29,16 @@ def test_every_generated_part_has_an_end_mark():
         assert marks == ["generated:", "end of generated"] * (len(marks) // 2), page
 
 
-def test_every_key_of_the_policy_has_a_meaning_and_stands_in_the_reference():
-    reference = policy.format_reference()
-    for section in schema.build()["$defs"].values():
+def test_every_key_of_the_policy_stands_in_the_reference_with_an_example_that_its_schema_accepts():
+    reference, definitions = policy.format_reference(), schema.build()["$defs"]
+    for name, section in definitions.items():
         for key, value in section.get("properties", {}).items():
             assert value["description"]
             assert f"| `{key}` |" in reference
+            is_section = "#/$defs/" in json.dumps(value) and value.get("$ref") != "#/$defs/Transport"
+            assert len(value.get("examples", ())) == (0 if is_section else 1), f"{name}.{key}"
+            for example in value.get("examples", ()):
+                jsonschema.Draft202012Validator({**value, "$defs": definitions}).validate(example)
     assert "| `gidIndex` | integer | unset |" in reference
     assert "-1 to 255." in reference
     assert '| `delivery` | `auto`, `files` | `"auto"` |' in reference
@@ -58,13 +62,3 @@ def test_every_documented_refusal_occurs():
     for case in examples.CASES:
         given = examples.preview_case(case)
         assert given.is_rejected or given.warnings, case.title
-
-
-def test_every_key_of_the_policy_has_an_example_that_its_schema_accepts():
-    definitions = schema.build()["$defs"]
-    for name, section in definitions.items():
-        for key, value in section.get("properties", {}).items():
-            is_section = "#/$defs/" in json.dumps(value) and value.get("$ref") != "#/$defs/Transport"
-            assert len(value.get("examples", ())) == (0 if is_section else 1), f"{name}.{key}"
-            for example in value.get("examples", ()):
-                jsonschema.Draft202012Validator({**value, "$defs": definitions}).validate(example)
