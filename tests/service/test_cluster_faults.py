@@ -79,11 +79,7 @@ def run(tmp_path, capsys):
     (tmp_path / "policy.yaml").write_text(varied_clusters.POLICY)
     job = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
     (tmp_path / "job.yaml").write_text(json.dumps(job))
-    names = {
-        "policy": tmp_path / "policy.yaml",
-        "out": tmp_path / "out",
-        "job": tmp_path / "job.yaml",
-    }
+    names = {"policy": tmp_path / "policy.yaml", "job": tmp_path / "job.yaml"}
 
     def run_once(command, kubeconfig):
         code = main([*(word.format(**names) for word in command), "--kubeconfig", kubeconfig])
@@ -119,8 +115,7 @@ def test_an_unusable_cluster_is_one_sentence_and_exit_code_two(run, cluster_file
 
 
 @pytest.mark.parametrize(
-    ("command", "mistake"),
-    pair([*COMMANDS, ("dashboard",)], READERS[1:], faulty_clusters.KUBECONFIGS, COMMON_MISTAKES),
+    ("command", "mistake"), pair([*COMMANDS, ("dashboard",)], READERS[1:], faulty_clusters.KUBECONFIGS, COMMON_MISTAKES)
 )
 def test_a_mistake_in_a_kubeconfig_is_named_with_its_fix(run, cluster_file, command, mistake):
     path = cluster_file(mistake)

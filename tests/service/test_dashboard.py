@@ -181,10 +181,7 @@ async def test_only_users_who_may_get_the_path_read_the_dashboard(guarded, sessi
 async def test_a_user_sees_which_lists_are_forbidden(tmp_path, session):
     server = dashboard_servers.write_small(tmp_path)
     server.fault = lambda request: 403 if request.path.endswith("/nodes") else None
-    async with (
-        server.open(tmp_path) as kubeconfig,
-        dashboard_servers.over(kubeconfig, tmp_path) as url,
-    ):
+    async with server.open(tmp_path) as kubeconfig, dashboard_servers.over(kubeconfig, tmp_path) as url:
         seen = await dashboard_servers.read_until(
             session, url, lambda seen: seen["fabrics"] and "you may not" in "".join(seen["problems"])
         )

@@ -116,10 +116,7 @@ async def test_the_page_is_used_with_the_keyboard_and_follows_the_cluster(chrome
 async def test_the_page_of_the_extender_takes_a_token_and_shows_that_its_server_is_gone(chrome, tmp_path):
     server = dashboard_servers.write_small(tmp_path)
     async with chrome.tab() as page:
-        async with (
-            server.open(tmp_path) as kubeconfig,
-            dashboard_servers.extender(kubeconfig, tmp_path) as address,
-        ):
+        async with server.open(tmp_path) as kubeconfig, dashboard_servers.extender(kubeconfig, tmp_path) as address:
             await page.open(f"http://{address}/")
             await page.until("!document.getElementById('token-back').hidden")
             await page.type("bob-token")

@@ -10,10 +10,7 @@ async def test_the_extender_reports_claimed_rails(tmp_path):
     late_rails.write(tmp_path)
     async with dashboard_servers.snapshot_extender(tmp_path) as (url, _):
         body = {"Pod": late_rails.build_pod("p-0"), "Nodes": None, "NodeNames": ["n1", "n2"]}
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(f"{url}/scheduler/prioritize", json=body) as answer,
-        ):
+        async with aiohttp.ClientSession() as session, session.post(f"{url}/scheduler/prioritize", json=body) as answer:
             assert answer.status == 200, await answer.text()
         async with aiohttp.ClientSession() as session, session.get(f"{url}/explain/train/p-0") as answer:
             explanation = await answer.json()

@@ -66,12 +66,7 @@ TRUSTED = (*pki.split_bundle(NEW.certificate_pem), *pki.split_bundle(OLD.certifi
 
 def secret(data, version="1"):
     encoded = {key: base64.b64encode(value).decode() for key, value in data.items() if value is not None}
-    return {
-        "metadata": {
-            "resourceVersion": version,
-        },
-        "data": encoded,
-    }
+    return {"metadata": {"resourceVersion": version}, "data": encoded}
 
 
 def hook(name, pem=b"", namespace="ours"):

@@ -105,11 +105,7 @@ class Site:
     def __init__(self, cluster: Cluster | None = None) -> None:
         self.cluster, self.passed = cluster or Cluster(), dt.timedelta()
         self.rotator = installation.Rotator(
-            self.cluster,
-            NAMESPACE,
-            (),
-            schedules.OVERLAP,
-            lambda: dt.datetime.now(dt.UTC) + self.passed,
+            self.cluster, NAMESPACE, (), schedules.OVERLAP, lambda: dt.datetime.now(dt.UTC) + self.passed
         )
 
     async def settle(self, most: int = 60) -> list[str]:

@@ -8,14 +8,7 @@ import pytest
 from railwright.cli import __main__ as railwright
 from railwright.cli import cluster_access, output
 
-COMMANDS = (
-    ("gangs",),
-    ("fabric",),
-    ("dashboard",),
-    ("check",),
-    ("certs", "rotate"),
-    ("explain", "pod", "a/b"),
-)
+COMMANDS = (("gangs",), ("fabric",), ("dashboard",), ("check",), ("certs", "rotate"), ("explain", "pod", "a/b"))
 
 
 @pytest.fixture

@@ -45,10 +45,7 @@ def test_json_has_the_errors_of_each_file_or_its_digest_and_fabrics(tmp_path, ca
 @pytest.mark.parametrize(
     ("head", "said"),
     [
-        (
-            "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job",
-            "Job (batch.volcano.sh/v1alpha1)",
-        ),
+        ("apiVersion: batch.volcano.sh/v1alpha1\nkind: Job", "Job (batch.volcano.sh/v1alpha1)"),
         ("apiVersion: v1\nkind: Endpoints", "Endpoints (v1)"),
     ],
 )

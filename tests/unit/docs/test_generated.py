@@ -6,12 +6,7 @@ import re
 import jsonschema
 import pages
 
-from documentation import (
-    content,
-    examples,
-    policy,
-    rules,
-)
+from documentation import content, examples, policy, rules
 from railwright.fabric import names
 from railwright.fabric.lint.rules import manifests
 from railwright.fabric.policy import schema

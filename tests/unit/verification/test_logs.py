@@ -164,12 +164,7 @@ REPORTS = {  # the logs, what is expected, the state, and words of the line
         "RDMA, but not on every rail: w-1 (rank 1): NCCL found 1 of 2 rails (mlx5_1:1)",
     ),
     "fewer rails than expected": ((GOOD, ALSO), {"rails": 4}, report.PARTIAL, "2 of 4 rails"),
-    "ranks without logs": (
-        (FEW_RANKS,),
-        {},
-        report.UNKNOWN,
-        "ranks 1-15 of 16 do not show their network in the logs",
-    ),
+    "ranks without logs": ((FEW_RANKS,), {}, report.UNKNOWN, "ranks 1-15 of 16 do not show their network in the logs"),
     "one pod alone": ((ALONE,), {}, report.UNKNOWN, "no channel to another node"),
     "a device without a name": ((GOOD, UNNAMED), {}, report.UNKNOWN, "add NET to NCCL_DEBUG_SUBSYS"),
 }

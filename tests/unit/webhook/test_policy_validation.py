@@ -145,10 +145,7 @@ def test_accelerators_that_no_node_offers_are_a_warning():
             {"policy.yaml": rails(2)["policy.yaml"] + "    mounts: {devInfiniband: true}\n"},
             (NETWORKS, None, {"nvidia.com/gpu"}),
         ),
-        (
-            {"policy.yaml": HEAD.replace("roce", "tcp").replace("    rails:\n", "")},
-            ({}, None, {"nvidia.com/gpu"}),
-        ),
+        ({"policy.yaml": HEAD.replace("roce", "tcp").replace("    rails:\n", "")}, ({}, None, {"nvidia.com/gpu"})),
     ],
 )
 def test_a_policy_without_known_shortcomings_is_allowed_without_warnings(data, cluster):

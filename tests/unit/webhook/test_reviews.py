@@ -13,10 +13,7 @@ from railwright.fabric import views
 from railwright.fabric.reasons import reason as reasons
 from webhook import reviews
 
-DECODER, POD = (
-    msgspec.json.Decoder(reviews.Review[views.Pod]),
-    reviews.GroupVersionKind("", "v1", "Pod"),
-)
+DECODER, POD = (msgspec.json.Decoder(reviews.Review[views.Pod]), reviews.GroupVersionKind("", "v1", "Pod"))
 
 
 def read(body: bytes) -> reviews.Request[views.Pod]:
