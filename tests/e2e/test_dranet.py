@@ -181,7 +181,7 @@ async def test_a_jumbo_packet_passes_to_the_other_node_on_each_rail(real_site, r
     await rank[1].ping_rails(dict(zip([f"net{rail + 1}" for rail in range(layout.RAILS)], addresses, strict=True)))
 
 
-async def test_commands_show_claimed_rails_and_their_holder(installed, rank):
+async def test_commands_show_claimed_rails_with_the_pod_that_holds_them(installed, rank):
     report = await installed.check()
     states = {check["check"]: check["state"] for check in report["checks"] if check["subject"] == FABRIC}
     assert states["claim-devices"] == "ok", states

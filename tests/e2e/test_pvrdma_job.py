@@ -50,7 +50,7 @@ async def launcher_log(installed, real_site, load_image):
         await plane.remove_namespace(namespace)
 
 
-async def test_ranks_of_mpirun_see_devices_and_nccl_conf(real_site, launcher_log):
+async def test_ranks_started_by_mpirun_have_devices_and_nccl_conf(real_site, launcher_log):
     workers = [f"tensorflow-benchmarks-worker-{index}" for index in range(4)]
     lines = re.findall(r"^RANK (\S+) (\S+) (\S+) (\S+)$", launcher_log, re.MULTILINE)
     assert sorted(host for host, *_ in lines) == workers

@@ -305,7 +305,7 @@ async def test_network_policies_can_be_left_out(helm):
         ([r"--set=commonLabels.app\.kubernetes\.io/component=x"], "commonLabels sets app.kubernetes.io/component"),
     ],
 )
-async def test_impossible_values_are_refused_with_a_fix(tmp_path, options, says):
+async def test_invalid_chart_values_are_refused_with_a_fix(tmp_path, options, says):
     helm = releases.Helm(tmp_path)
     with pytest.raises(releases.FailedError, match=re.escape(says)):
         await helm("template", releases.RELEASE, str(CHART), releases.WHOLE, *options)
@@ -540,7 +540,7 @@ async def test_uninstalling_while_the_servers_run_leaves_nothing(cluster, instal
     await cluster.gone()  # servers that end bring nothing back
 
 
-async def test_an_existing_policy_is_not_taken_over(cluster, tmp_path):
+async def test_helm_does_not_take_over_an_existing_policy(cluster, tmp_path):
     document = tmp_path / "policy.yaml"
     document.write_text(POLICY.replace('"ib"', '"other"'))
     await site.Site(cluster.plane).policy(POLICY)

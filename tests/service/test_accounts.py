@@ -341,7 +341,7 @@ EXPIRED_LOGIN = {
         ({"tokenFile": "nowhere"}, "nowhere: no such file or directory"),
     ],
 )
-async def test_a_user_that_cannot_authenticate_is_an_error(folder, user, cause):
+async def test_failed_authentication_is_an_error(folder, user, cause):
     config = write(folder, user)
     with pytest.raises(errors.ConfigurationError, match=cause) as raised:
         await clients.connect(config)

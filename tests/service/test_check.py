@@ -97,7 +97,7 @@ async def test_without_an_installation_in_the_requested_namespace_the_run_ends_w
     ]
 
 
-async def test_waiting_says_what_fails_and_prints_the_last_run(installation):
+async def test_check_with_wait_shows_what_fails_and_prints_the_last_result(installation):
     policy = installation.trees["policy"][0]["data"]
     valid = policy["policy.yaml"]
     policy["policy.yaml"] = valid.replace("transport: roce", "transport: rocev2").replace("infiniband", "ib2")
@@ -153,7 +153,7 @@ async def test_missing_permissions_are_named_and_exit_two(installation, check):
 FAULTS = {"pods": 403, "nodes": 500, "namespaces": objects_stub.GARBAGE}
 
 
-async def test_an_unreadable_source_has_a_reason_and_stops_nothing(cluster, tmp_path):
+async def test_an_unreadable_source_is_reported_and_other_checks_run(cluster, tmp_path):
     cluster.stored["/version"] = {"gitVersion": "v1.35.0"}
     cluster.fault = lambda asked: 403 if asked.method == "POST" else FAULTS.get(asked.path.rpartition("/")[2])
     async with api_stub.connected(tmp_path, cluster.port) as client:

@@ -169,7 +169,7 @@ async def test_a_replica_with_another_policy_writes_nothing_under_the_name(serve
     assert list_nics(server, name_template(tree)) == ["mlx5_4", "mlx5_5"]
 
 
-async def test_another_content_under_the_name_is_reported_and_replaced_once_it_is_deleted(server, start):
+async def test_a_template_with_another_content_is_reported_and_written_after_its_deletion(server, start):
     policy = build_policy()
     replica = start(policy)
     tree = build_pod(policy, 0)
@@ -186,7 +186,7 @@ async def test_another_content_under_the_name_is_reported_and_replaced_once_it_i
     await shell.until(lambda: list_templates(server))
 
 
-async def test_a_template_that_vanished_is_written_again(server, start):
+async def test_a_deleted_template_is_written_again(server, start):
     policy = build_policy()
     replica = start(policy)
     tree = build_pod(policy, 0)
@@ -242,7 +242,7 @@ async def test_a_dry_run_writes_nothing(server, start):
     assert not list_templates(server)
 
 
-async def test_the_author_of_a_workload_reads_why_its_template_is_not_written(server, start):
+async def test_a_warning_says_why_the_claim_template_of_a_workload_is_not_written(server, start):
     server.refuse_next(403)
     replica = start(build_policy())
     response = await admit(replica, KINDS[0])
@@ -281,7 +281,7 @@ async def test_a_workload_does_not_wait_long_for_a_slow_api_server(server, start
     assert "the API server did not answer within 0.01 s" in warning
 
 
-async def test_a_workload_of_many_templates_waits_for_the_first_only(server, start, monkeypatch):
+async def test_a_workload_with_many_templates_waits_only_for_the_first(server, start, monkeypatch):
     monkeypatch.setattr(claim_templates, "_MAX_OF_WORKLOAD", 3)
     row, version = working.ALL["JobSet.jobset.x-k8s.io/v1alpha2"]
     tree = working.build_workload(row, working.build_template(gpus(1)), label="f")

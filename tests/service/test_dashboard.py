@@ -36,7 +36,7 @@ async def session():
         yield session
 
 
-async def test_the_overview_shows_what_has_changed(shown, session):
+async def test_the_overview_shows_changes_of_the_cluster(shown, session):
     url, server, vista = shown
     await dashboard_servers.read_until(
         session, url, lambda seen: find(seen, "fabrics", "roce").get("nodes") == 32 and len(seen["gangs"]) == 3
@@ -49,7 +49,7 @@ async def test_the_overview_shows_what_has_changed(shown, session):
     assert sum(len(leaf["nodes"]) for leaf in seen["leaves"].values()) == 32
 
 
-async def test_a_reader_that_has_the_overview_gets_it_again_only_if_it_is_another(shown, session):
+async def test_an_unchanged_overview_is_answered_with_304(shown, session):
     url, server, vista = shown
     await dashboard_servers.read_until(session, url, lambda seen: find(seen, "fabrics", "roce").get("nodes"))
     async with session.get(f"{url}api/overview") as response:
@@ -65,7 +65,7 @@ async def test_a_reader_that_has_the_overview_gets_it_again_only_if_it_is_anothe
             assert len((await response.json())["gangs"]) == len(before["gangs"]) + 1
 
 
-async def test_a_node_has_the_reason_why_it_is_not_used(shown, session):
+async def test_the_dashboard_explains_why_a_gang_does_not_use_a_node(shown, session):
     url, _, vista = shown
     key = f"{vista.groups[0]['metadata']['namespace']}/{vista.groups[0]['metadata']['name']}"
     query = {"gang": key, "node": vista.names[0]}
@@ -230,7 +230,7 @@ async def test_readers_share_a_refresh_which_continues_when_one_disconnects(sess
     assert builder.refreshes == 1
 
 
-async def test_permission_is_asked_for_at_each_request(session):
+async def test_permission_is_checked_at_each_request(session):
     feed, asked = application.Feed(CountedBuilder(cluster_state.ClusterState(), lambda: None, {}), source="x"), []
 
     async def guard(authorization: str, _peer: str) -> tuple[int, str] | None:

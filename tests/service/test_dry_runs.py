@@ -114,7 +114,7 @@ async def test_each_error_of_the_api_server_has_its_meaning(tmp_path, status, me
             assert (answer.outcome, answer.message) == ("refused", expected)
 
 
-async def test_labels_are_in_one_order_before_and_after(run):
+async def test_the_diff_of_a_dry_run_shows_no_reordered_labels(run):
     def admit(pod: dict) -> web.Response:
         labels = dict(sorted(pod["metadata"]["labels"].items()))  # as the API server encodes them
         return web.json_response(complete({**pod, "metadata": {**pod["metadata"], "labels": labels}}), status=201)
@@ -206,7 +206,9 @@ def build_job(metadata: dict, template: dict) -> dict:
     ],
     ids=["on the pod", "in the template", "on the Job", "on Job and namespace", "on the namespace"],
 )
-async def test_the_fate_of_a_pod_is_that_of_the_api_server(run, tree, is_namespace_labelled, is_denied, denies, mode):
+async def test_the_dry_run_shows_the_decision_of_the_api_server(
+    run, tree, is_namespace_labelled, is_denied, denies, mode
+):
     """In mode warn the label of a workload is not copied into its template, so its pods are created without it."""
 
     def admit(pod: dict) -> web.Response:
@@ -233,7 +235,7 @@ async def test_the_fate_of_a_pod_is_that_of_the_api_server(run, tree, is_namespa
 
 
 @pytest.mark.parametrize("denies", [True, False], ids=["with admission policies", "without"])
-async def test_a_pod_for_which_mode_warn_has_no_warning_may_get_only_a_record_or_be_unseen_by_the_webhook(run, denies):
+async def test_without_a_warning_of_mode_warn_both_possible_causes_are_named(run, denies):
     """A launcher without accelerators would get only its record, so that the webhook does not warn."""
 
     def admit(pod: dict) -> web.Response:
@@ -299,7 +301,9 @@ def admit_unchanged(warning: str = ""):
         (admit_unchanged(WOULD_REJECT), EXPORTED, "", {}, 0, UNCHANGED, "0 rejected, 1 unchanged"),
     ],
 )
-async def test_a_pod_that_is_not_injected_is_not_said_to_be(run, admit, pod, policy, objects, code, outcome, counts):
+async def test_a_pod_that_is_not_injected_is_reported_as_not_injected(
+    run, admit, pod, policy, objects, code, outcome, counts
+):
     given, out, _ = await run(admit, pod, "explain", policy=policy, objects=objects)
     assert (given, out.splitlines()[1]) == (code, outcome)
     assert out.splitlines()[-1] == f"1 template: 0 injected, {counts}"
@@ -397,7 +401,7 @@ UNREADABLE = {NAMESPACE: api_stub.status(403)}
         ),
     ],
 )
-async def test_a_pod_that_its_namespace_opts_in_is_not_said_to_lack_an_opt_in(run, policy, pod, objects, said):
+async def test_a_pod_opted_in_by_its_namespace_is_not_reported_as_not_opted_in(run, policy, pod, objects, said):
     def admit(created: dict) -> web.Response:
         return web.json_response(created, status=201, headers={"Warning": '299 - "NotInjected by X"'})
 

@@ -100,7 +100,7 @@ def test_wrong_arguments_are_reported_with_the_fix(arguments, said, capsys):
     assert said in capsys.readouterr().err
 
 
-async def test_the_extenders_own_error_is_not_replaced_by_that_of_another_scheme(tmp_path):
+async def test_the_error_of_the_extender_is_shown_rather_than_that_of_another_scheme(tmp_path):
     """An example is an extender that has lost its permissions."""
     reason = "the API server did not answer the TokenReview or the SubjectAccessReview: 403 Forbidden"
     seen = []
@@ -199,9 +199,7 @@ def fail(message: str) -> dict:
         ),
     ],
 )
-async def test_without_an_answer_the_pod_is_explained_by_its_own_objects_and_one_sentence_says_why(
-    cluster, run, status, answer, cause
-):
+async def test_without_the_extender_a_pod_is_explained_by_its_own_object(cluster, run, status, answer, cause):
     keep(cluster, build(record=RECORD))
     cluster.proxied = {"p": (status, answer)}
     code, out, err = await run("explain", "pod/p", "-n", "prod")
@@ -241,7 +239,7 @@ async def test_the_message_of_a_preflight_that_failed_is_a_finding(cluster, run,
         (False, ["N09: container c: NCCL_IB_SL=99: "]),
     ],
 )
-async def test_the_warnings_of_admission_are_shown_of_the_running_pod(cluster, run, has_policy, warnings):
+async def test_explain_shows_the_admission_warnings_of_a_running_pod(cluster, run, has_policy, warnings):
     added = {"added": ["env.NCCL_IB_TC"], "kept": {"c": ["NCCL_IB_HCA"]}, "containers": ["c"]}
     record = {**RECORD, "rails": ["rail0", "rail1"], **added}
     values = {"NCCL_IB_HCA": "mlx5_9", "NCCL_IB_SL": "99", "NCCL_IB_TC": "999"}  # the last one is the policy's
@@ -415,7 +413,7 @@ async def test_a_pod_that_was_not_injected_is_a_finding_although_the_extender_kn
     assert "without scores" not in err
 
 
-async def test_the_label_of_a_workload_of_the_core_group_is_read_too(cluster, run):
+async def test_the_label_of_a_workload_in_the_core_api_group_is_read(cluster, run):
     cluster.stored["/api/v1/namespaces/prod/replicationcontrollers/late"] = build("late", labels=LABEL, spec=JOB)
     keep(cluster, build(owner={"apiVersion": "v1", "kind": "ReplicationController", "name": "late"}))
     code, out, _ = await run("explain", "rc/late", "-n", "prod")
@@ -519,7 +517,7 @@ async def test_a_pod_is_explained_although_its_job_cannot_be_decoded(cluster, ru
     assert (code, "did not opt in" in out) == (0, True)
 
 
-async def test_a_pod_is_explained_although_it_cannot_be_read_whether_railwright_is_disabled(cluster, run):
+async def test_a_pod_is_explained_without_the_right_to_read_whether_railwright_is_disabled(cluster, run):
     keep(cluster, build(labels=LABEL))
     cluster.fault = lambda request: 500 if request.path.endswith("/railwright-disabled") else None
     code, out, _ = await run("explain", "pod/p", "-n", "prod")
@@ -667,7 +665,7 @@ OF_STATEFUL_SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "llm"
         ("jobset", None, {"jobset.sigs.k8s.io/jobset-name": "llm"}),
     ],
 )
-async def test_a_workload_of_any_kind_is_explained_by_its_first_pod_as_a_job_is(cluster, run, kind, owner, labels):
+async def test_a_workload_of_any_kind_is_explained_by_its_first_pod(cluster, run, kind, owner, labels):
     keep(cluster, build("llm-5d8f-x2k4p", owner=owner, labels={**labels, **LABEL}))
     code, out, err = await run("explain", f"{kind}/llm", "-n", "prod")
     assert (code, out.startswith("Pod prod/llm-5d8f-x2k4p: label railwright.io/fabric 'roce'")) == (1, True)

@@ -70,9 +70,7 @@ async def test_templates_are_watched_with_nvlink_too(running):
     await running.use(NVLINK, TEMPLATES)
 
 
-async def test_a_webhook_without_rights_for_claims_is_ready_reports_it_and_watches_once_it_has_them(
-    running, stub, caplog
-):
+async def test_a_webhook_without_rights_for_claims_is_ready_and_reports_the_missing_rights(running, stub, caplog):
     """The policy may come before the upgrade that sets webhook.claims."""
     stub.forbidden = {"/api/v1/pods", "/apis/resource.k8s.io/v1/resourceclaimtemplates"}
     await running.use(PLAIN)

@@ -31,7 +31,7 @@ async def test_an_invalid_policy_is_refused_with_its_errors_and_how_to_edit_it(s
 
 
 @pytest.mark.parametrize("copy", [config_map(TEXT), api_stub.status(403), api_stub.status(404), config_map("a: 1")])
-async def test_while_the_policy_is_invalid_the_last_valid_one_is_used_and_said_to_be(stub, client, capsys, copy):
+async def test_the_last_valid_policy_is_used_with_a_note_while_the_policy_is_invalid(stub, client, capsys, copy):
     stub.lists += [config_map(TEXT.replace("tcp", "tpc")), copy]
     if copy != config_map(TEXT):
         with pytest.raises(output.UnreadableError, match=r"railwright-policy:2: fabrics\.f\.transport: "):

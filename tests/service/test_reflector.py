@@ -29,7 +29,7 @@ async def test_the_cache_follows_the_list_and_its_events(stub, watch):
     assert stub.asked[0].headers["Authorization"] == "Bearer s3cret"
 
 
-async def test_pages_are_given_to_the_cache_all_at_once(stub, watch):
+async def test_the_pages_of_a_list_are_put_into_the_cache_together(stub, watch):
     stub.lists.extend([listing(node("a"), version=5, more="next"), listing(node("b"), version=5)])
     stub.watches.append([None])
     _, cache, _ = watch()
@@ -60,7 +60,7 @@ async def test_a_silent_watch_is_resumed_from_the_last_version(stub, watch):
     await shell.until(lambda: source.get_age_seconds() < 1)
 
 
-async def test_an_absent_crd_means_no_objects_until_it_comes(stub, watch):
+async def test_a_kind_without_its_crd_has_no_objects_until_the_crd_exists(stub, watch):
     stub.lists.extend([status(404), listing(node("net"), version=3)])
     stub.watches.append([None])
     source, cache, _ = watch(resources.NADS)
@@ -106,7 +106,7 @@ async def test_a_watch_that_fails_keeps_the_cache_and_is_tried_again_with_growin
         assert [bool(alarm["fix"]) for alarm in alarms] == [True], "logged once, with its fix"
 
 
-async def test_a_line_that_does_not_end_fails_as_a_lost_connection_does(stub, tmp_path, monkeypatch):
+async def test_a_watch_line_without_an_end_is_handled_as_a_lost_connection(stub, tmp_path, monkeypatch):
     monkeypatch.setattr(clients, "_LINE", 1000)
     stub.watches.append([b"x" * 3000, None])
     async with connected(tmp_path, stub.port) as client:
@@ -129,7 +129,7 @@ async def test_an_unreadable_object_is_left_out_and_counted(stub, watch, caplog)
 
 
 @pytest.mark.parametrize("answer", [status(410), [event("ERROR", status(410))]], ids=["request", "stream"])
-async def test_a_list_after_410_changes_only_what_differs_in_the_cache(stub, watch, answer):
+async def test_a_list_after_410_changes_only_different_objects_in_the_cache(stub, watch, answer):
     stub.lists.extend(
         [
             listing(node("same", 1), node("changed", 2), node("gone", 3), node("again", 4), version=5),
@@ -150,7 +150,7 @@ def deep(name: str, version: int, levels: int) -> bytes:
     )
 
 
-async def test_a_deeply_nested_object_hides_no_other(stub, watch):
+async def test_a_deeply_nested_object_does_not_hide_other_objects(stub, watch):
     items = b",".join([json.dumps(node("a", 3)).encode(), deep("b", 4, 6000), json.dumps(node("c", 5)).encode()])
     page = b'{"metadata":{"resourceVersion":"5"},"items":[' + items + b"]}"
     stub.lists.append(web.Response(body=page, content_type="application/json"))

@@ -114,7 +114,7 @@ async def test_either_replica_explains_and_answers_the_same(pair):
         assert await first.ask("prioritize", name) == await second.ask("prioritize", name)
 
 
-async def test_no_decision_of_one_replica_is_in_an_explanation(pair):
+async def test_explanations_do_not_depend_on_earlier_decisions_of_a_replica(pair):
     first, _ = pair
     for name in RANKS[:2]:
         await first.ask("filter", name)

@@ -32,7 +32,7 @@ class Gate:
         return (*shell.ECHO, web.post("/slow", self.answer))
 
 
-async def test_a_draining_server_is_not_ready_and_answers_until_the_end():
+async def test_a_draining_server_is_not_ready_but_answers_requests():
     gate = Gate()
     async with shell.running(gate.table, "--drain-seconds", "30") as server:
         slow = await server.open()
@@ -79,7 +79,7 @@ async def test_requests_in_flight_are_answered_after_the_drain_and_new_connectio
         assert await server.ended == 0
 
 
-async def test_a_request_in_flight_is_cut_when_its_time_is_over(monkeypatch):
+async def test_a_request_in_flight_is_aborted_at_the_end_of_the_grace_period(monkeypatch):
     monkeypatch.setattr(ports, "FINISH_SECONDS", 0.2)
     gate = Gate()
     async with shell.running(gate.table) as server:
@@ -129,7 +129,7 @@ async def start():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_ends_the_process_with_0_and_every_other_line_on_stderr_is_json(start, number):
+async def test_a_signal_ends_the_process_with_exit_code_0_and_json_logs(start, number):
     server = await start()
     assert (await (await server.open()).ask(b"[1]")).body == b"[1]"
     await server.close_callers()
@@ -143,7 +143,7 @@ async def test_a_signal_ends_the_process_with_0_and_every_other_line_on_stderr_i
     assert all(json.loads(line)["level"] == "info" for line in others)
 
 
-async def test_a_port_that_is_taken_ends_the_start_with_a_sentence_and_no_traceback(start):
+async def test_a_port_in_use_ends_the_start_with_one_sentence(start):
     first = await start()
     second = await start("--listen", f"127.0.0.1:{first.port}", waits=False)
     await second.process.wait()

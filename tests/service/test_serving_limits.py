@@ -158,7 +158,7 @@ async def test_a_caller_that_does_not_finish_its_headers_is_disconnected(hasty, 
     assert await still_answers(hasty)
 
 
-async def test_dripping_one_byte_at_a_time_does_not_move_the_deadline(hasty):
+async def test_sending_one_byte_at_a_time_does_not_extend_the_deadline(hasty):
     caller = await hasty.open()
 
     async def drip() -> None:
@@ -205,7 +205,7 @@ async def test_a_caller_whose_body_does_not_arrive_in_time_is_disconnected_and_r
     [shell.head(1, "/large") + b"1", (shell.head(1) + b"1") * 100, WITHOUT_BODY * 100],
     ids=["large", "small", "GET"],
 )
-async def test_a_client_that_reads_no_answer_is_cut_off(hasty, sent):
+async def test_a_client_that_does_not_read_the_answer_is_disconnected(hasty, sent):
     """It sends requests without reading answers, until the server reads no more from it."""
     with socket.socket() as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -264,7 +264,7 @@ async def test_bodies_that_arrive_at_once_are_limited_and_small_ones_are_always_
         (WAITING + HALF, False),
     ],
 )
-async def test_a_caller_that_hangs_up_leaves_no_line_in_the_log(plain, caplog, sent, hard):
+async def test_a_disconnected_caller_is_not_logged(plain, caplog, sent, hard):
     caller = await plain.open()
     await caller.send(sent)
     await shell.until(lambda: plain.connections)
@@ -285,7 +285,7 @@ async def test_a_caller_that_hangs_up_leaves_no_line_in_the_log(plain, caplog, s
         b"GET / HTTP/1.1\r\nX: " + b"a" * 70000 + b"\r\n\r\n",
     ],
 )
-async def test_bytes_that_are_no_http_get_400_without_a_traceback(plain, caplog, sent):
+async def test_bytes_other_than_http_get_400_without_a_traceback(plain, caplog, sent):
     caller = await plain.open()
     await caller.send(sent)
     answer = await caller.answer()
@@ -307,7 +307,7 @@ async def is_served(caller: shell.Caller) -> bool:
         return False
 
 
-async def test_the_connections_of_one_address_are_limited_and_others_connect(monkeypatch):
+async def test_the_connections_of_one_address_are_limited(monkeypatch):
     monkeypatch.setattr(ports, "MAX_CONNECTIONS", 20)
     async with shell.running() as server:
         greedy = [await open_from("127.0.0.1", server.port) for _ in range(20)]

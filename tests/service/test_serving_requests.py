@@ -8,7 +8,7 @@ BODY = b'{"review": 1}'
 LARGE = 20 << 20  # bytes
 
 
-async def test_bodies_arrive_whole_in_any_parts_and_one_after_the_other_in_plain_and_over_tls(tmp_path):
+async def test_bodies_in_any_parts_are_received_whole_with_and_without_tls(tmp_path):
     authority = shell.Authority(tmp_path)
     for context, options in ((None, ()), (authority.context(), authority.write_options("server"))):
         async with shell.running(shell.ECHO, *options, max_body=LARGE) as server:
@@ -23,7 +23,7 @@ async def test_bodies_arrive_whole_in_any_parts_and_one_after_the_other_in_plain
                 assert (answer.status, answer.body == body) == (200, True)
 
 
-async def test_requests_without_a_body_are_answered_each():
+async def test_each_request_without_a_body_is_answered():
     """All of them share one stream of aiohttp's."""
     async with shell.running() as server:
         caller = await server.open()

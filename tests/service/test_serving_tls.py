@@ -35,7 +35,7 @@ async def test_callers_speak_tls_1_2_or_newer_and_http_1_1(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["empty", "garbage", "missing", "expired", "key of another"])
-async def test_a_bad_certificate_leaves_the_good_one_in_use(tmp_path, caplog, damage):
+async def test_an_invalid_new_certificate_does_not_replace_the_valid_one(tmp_path, caplog, damage):
     authority = shell.Authority(tmp_path)
     first = authority.leaf("first")
     certificate, key = shell.write_pair(tmp_path, first)
@@ -81,7 +81,7 @@ async def test_certificates_in_a_secret_volume_are_reloaded_when_kubelet_swaps_i
         assert caller.serial == shell.serial_of(first)
 
 
-async def test_only_callers_with_a_certificate_of_the_client_ca_are_accepted_also_after_its_replacement(tmp_path):
+async def test_only_callers_with_a_certificate_of_the_current_client_ca_are_accepted(tmp_path):
     ours, theirs = shell.Authority(tmp_path, "ours"), shell.Authority(tmp_path, "theirs")
     trusted = shell.write_pair(tmp_path, ours.leaf("kube-apiserver", usage="client"), "caller")
     foreign = shell.write_pair(tmp_path, theirs.leaf("kube-apiserver", usage="client"), "foreign")
@@ -140,7 +140,7 @@ async def test_a_caller_that_never_finishes_the_handshake_is_disconnected(tmp_pa
         assert await running.read_serial(authority.context())
 
 
-async def test_callers_that_never_finish_the_handshake_do_not_keep_others_out(tmp_path, monkeypatch):
+async def test_unfinished_handshakes_do_not_block_other_callers(tmp_path, monkeypatch):
     monkeypatch.setattr(ports, "MAX_CONNECTIONS", 20)
     authority = shell.Authority(tmp_path)
     async with shell.running(shell.ECHO, *authority.write_options("a")) as running:
@@ -153,7 +153,7 @@ async def test_callers_that_never_finish_the_handshake_do_not_keep_others_out(tm
 CERTIFIED, PUBLIC = (web.post("/certified", shell.echo), *shell.ECHO), frozenset({"/echo", "/long"})
 
 
-async def test_an_extender_refuses_schedulers_without_a_certificate_and_answers_others(tmp_path):
+async def test_an_extender_refuses_schedulers_without_a_client_certificate(tmp_path):
     ours, theirs = shell.Authority(tmp_path, "ours"), shell.Authority(tmp_path, "theirs")
     named = shell.write_pair(tmp_path, ours.leaf("kube-scheduler", usage="client"), "named")
     other = shell.write_pair(tmp_path, ours.leaf("somebody", usage="client"), "other")

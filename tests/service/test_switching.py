@@ -120,7 +120,7 @@ async def test_a_failed_run_is_continued_by_the_next(cluster, run):
     assert "exists already, and stays as it is: MutatingWebhookConfiguration railwright\n" in out
 
 
-async def test_without_the_permission_to_store_a_copy_nothing_is_deleted(cluster, run):
+async def test_disable_deletes_nothing_without_the_permission_to_store_a_copy(cluster, run):
     before = dict(cluster.stored)
     refuse_writes(cluster, COPIES, 403)
     code, _, err = await run("disable")
@@ -149,7 +149,7 @@ async def test_a_copy_that_was_edited_is_named(cluster, run, text):
 
 
 @pytest.mark.parametrize("words", [("disable",), ("enable",), ("certs", "rotate")], ids=" ".join)
-async def test_a_change_is_finished_although_nobody_reads_the_output(cluster, run, words):
+async def test_a_change_is_completed_even_if_the_output_is_closed(cluster, run, words):
     if words == ("enable",):
         await run("disable")
     reading, writing = os.pipe()

@@ -199,7 +199,7 @@ async def test_the_message_of_a_preflight_that_failed_is_the_result(cluster, ver
     assert (code, out, err) == (1, f"did not run: llm-0-x, llm-1-x: {FAILURE}\n", "")
 
 
-async def test_a_pod_whose_preflight_failed_and_that_was_replaced_is_not_the_result(cluster, verify):
+async def test_a_replaced_pod_with_a_failed_preflight_is_ignored(cluster, verify):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}-x", at, 4) for at in range(2)}
     status = {"name": "railwright-preflight", "state": ENDED}
@@ -214,7 +214,7 @@ async def test_a_pod_whose_preflight_failed_and_that_was_replaced_is_not_the_res
     [("llm-0-old", "0", 2), ("llm-1-old", "1", 1), ("llm-driver-0-0-old", "0", 1)],
     ids=["replaced", "other index", "of another Job of the JobSet"],
 )
-async def test_an_ended_pod_is_the_result_unless_another_of_its_job_has_its_index(cluster, verify, name, index, code):
+async def test_an_ended_pod_counts_unless_its_job_has_replaced_it(cluster, verify, name, index, code):
     status = {"name": "railwright-preflight", "state": ENDED}
     old = build_pod(name) | {"status": {"phase": "Failed", "initContainerStatuses": [status]}}
     cluster.pods, cluster.logs, cluster.waiting = [build_pod("llm-0-x"), old], {"llm-0-x": []}, {name}
@@ -278,7 +278,7 @@ async def test_counters_show_which_rail_of_which_pod_is_idle(cluster, verify):
     assert (row["pod"], row["rail"], row["sent"]) == ("llm-0-x", "rail1", busy * 4)
 
 
-async def test_a_rank_without_a_shell_and_a_missing_permission_are_reported(cluster, verify):
+async def test_unreadable_counters_are_reported_with_their_cause(cluster, verify):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     cluster.counters = {"llm-0-x": [write_counters(5, 0), write_counters(6, 10**9)]}
     cluster.failures = {"llm-1-x": 'exec: "sh": executable file not found in $PATH'}

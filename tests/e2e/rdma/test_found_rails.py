@@ -84,7 +84,7 @@ async def test_verify_counts_the_bytes_of_each_rail(installed, resolving_nodes, 
     assert "idle" not in output, output
 
 
-async def test_verify_tells_tcp_from_rdma(installed, pair):
+async def test_verify_distinguishes_tcp_from_rdma(installed, pair):
     client, server = pair
     tcp = "env UCX_TLS=tcp UCX_NET_DEVICES=eth0 ucx_perftest -t tag_bw -s 65536 -n 10000000 -p 13338"
     await traffic.start(server, tcp)

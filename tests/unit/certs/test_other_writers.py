@@ -135,7 +135,7 @@ class Site:
 
 @pytest.mark.parametrize("refused", [MUTATING, VALIDATING])
 @pytest.mark.parametrize("days", [25, 40], ids=["due", "expired"])
-async def test_certificates_are_renewed_while_one_ca_bundle_cannot_be_written(refused, days):
+async def test_certificates_are_renewed_even_if_a_ca_bundle_cannot_be_written(refused, days):
     site = Site()
     await site.settle()
     site.cluster.refused = {refused}
@@ -146,7 +146,7 @@ async def test_certificates_are_renewed_while_one_ca_bundle_cannot_be_written(re
     assert await site.get_days_left() > 25
 
 
-async def test_secrets_are_written_although_a_ca_bundle_is_refused():
+async def test_secrets_are_written_even_if_a_ca_bundle_is_refused():
     site = Site()
     await site.settle()
     good = site.cluster.objects[MUTATING]["webhooks"][0]["clientConfig"]["caBundle"]
@@ -190,7 +190,7 @@ async def test_a_ca_bundle_that_is_overwritten_at_once_is_written_with_pauses_an
     assert event["message"].startswith("cainjector overwrites the caBundle of pods.railwright.io whenever")
 
 
-async def test_a_step_that_is_made_again_after_a_while_does_not_repeat():
+async def test_a_step_made_again_after_a_pause_is_not_counted_as_repeated():
     watcher = certificates.Watcher(argparse.Namespace(), Cluster(), Site().rotator)
     publish, renew = (rotation.Step(action, "because") for action in (rotation.Action.PUBLISH, rotation.Action.RENEW))
     made = [(publish, 0), (renew, 1), (publish, 5), (publish, 10), (publish, 700), (renew, 701)]
@@ -212,7 +212,7 @@ async def test_a_failure_of_the_rotator_itself_is_logged_and_ends_the_process_wi
     assert "unforeseen" in record.exc_text
 
 
-async def test_a_single_run_shows_on_a_terminal_until_when_it_waits_and_why(monkeypatch, capsys):
+async def test_a_single_run_shows_on_a_terminal_how_long_it_waits_and_why(monkeypatch, capsys):
     arguments = dispatch.build_parser(["certs"]).parse(["certs", "rotate", "--overlap=2s"])[1]
     cluster = Cluster()
     await Site(cluster).settle()

@@ -30,7 +30,7 @@ def extension(pair, kind):
     return read(pair).extensions.get_extension_for_class(kind)
 
 
-def test_a_ca_may_sign_certificates_but_no_further_ca(authority):
+def test_a_ca_may_not_sign_another_ca(authority):
     constraints = extension(authority, x509.BasicConstraints)
     assert constraints.critical
     assert (constraints.value.ca, constraints.value.path_length) == (True, 0)
@@ -66,6 +66,6 @@ def test_an_invalid_host_is_refused_by_name(authority):
             leaf(authority, hosts=[host])
 
 
-def test_a_key_is_never_in_a_representation(authority):
+def test_a_private_key_is_never_in_repr(authority):
     assert b"PRIVATE" not in repr(authority).encode()
     assert "key_pem" not in repr(authority)

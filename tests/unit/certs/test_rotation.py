@@ -226,7 +226,7 @@ TestRotating = Rotating.TestCase
 TestRotating.settings = settings(stateful_step_count=25, max_examples=exploration.choose(25, 200))
 
 
-def test_the_first_run_issues_everything_at_once_and_then_rests():
+def test_the_first_run_issues_all_certificates_at_once():
     world = World()
     before = world.time
     world.settled()
@@ -238,7 +238,7 @@ def test_the_first_run_issues_everything_at_once_and_then_rests():
     assert len(world.done) == done
 
 
-def test_an_installation_after_the_namespace_was_deleted_waits_for_nothing():
+def test_a_new_installation_after_deletion_of_the_namespace_does_not_wait():
     world = World()
     world.settled()
     for name in (spec.name for spec in SPECS):
@@ -252,7 +252,7 @@ def test_an_installation_after_the_namespace_was_deleted_waits_for_nothing():
 
 
 @pytest.mark.parametrize("is_in_rotation", [False, True])
-def test_a_ca_that_is_restored_from_a_backup_issues_again_and_no_handshake_fails(is_in_rotation):
+def test_a_ca_restored_from_a_backup_issues_new_certificates_without_failed_handshakes(is_in_rotation):
     world = World((*SPECS, CALLER))
     world.settled()
     backup = world.keyring
@@ -298,7 +298,7 @@ def test_certificates_and_ca_follow_their_own_schedules():
     world.healthy()
 
 
-def test_the_next_ca_issues_in_time_although_the_overlap_is_longer():
+def test_the_next_ca_issues_before_the_old_one_expires_even_with_a_long_overlap():
     world = World(overlap=1000 * DAY)
     world.settled()
     first = world.keyring.active_ca
@@ -368,7 +368,7 @@ def authority(key, signer: tuple | None = None, *, identified: bool = True) -> p
     return pki.Pair(made, key.private_bytes(*form))
 
 
-def test_certificates_of_an_intermediate_ca_are_replaced_without_an_interval_of_distrust():
+def test_certificates_of_an_intermediate_ca_are_replaced_without_failed_handshakes():
     """As with Vault: the serving certificate has its intermediate CA, and the bundles have only the root."""
     world = World()
     root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
@@ -383,7 +383,7 @@ def test_certificates_of_an_intermediate_ca_are_replaced_without_an_interval_of_
 
 
 @pytest.mark.parametrize(("kind", "identified"), [("rsa", True), ("ec", True), ("ec", False), ("ed25519", True)])
-def test_a_ca_of_the_operator_signs_or_is_replaced(kind, identified):
+def test_a_ca_of_the_operator_is_used_if_it_can_sign(kind, identified):
     make = {
         "rsa": lambda: rsa.generate_private_key(65537, 2048),
         "ec": lambda: ec.generate_private_key(ec.SECP384R1()),

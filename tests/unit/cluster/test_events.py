@@ -65,7 +65,7 @@ class Board:
         return self.requests - before
 
 
-def test_equal_events_of_two_replicas_are_one_and_no_failure():
+def test_equal_events_of_two_replicas_are_written_once():
     board = Board()
     other = board.build_poster()
     board.add()
@@ -77,7 +77,7 @@ def test_equal_events_of_two_replicas_are_one_and_no_failure():
     assert board.results == {events.WRITTEN: 2}
 
 
-def test_an_event_that_is_refused_keeps_no_other_from_being_written():
+def test_a_refused_event_does_not_block_other_events():
     board = Board()
     board.failure = build_error(403)
     board.add()
@@ -97,7 +97,7 @@ def test_an_equal_event_is_tried_again_after_ten_minutes():
     assert written == [1, 0, 0, 1, 0]
 
 
-def test_invented_owners_share_the_limit_of_their_namespace():
+def test_forged_owners_share_the_event_limit_of_their_namespace():
     board = Board()
     for number in range(400):
         board.add(about=msgspec.structs.replace(ABOUT, name=f"forged-{number}"))
@@ -120,7 +120,7 @@ def test_invented_owners_share_the_limit_of_their_namespace():
     ],
     ids=["a path", "no namespace", "a long name", "a long uid"],
 )
-def test_an_event_about_an_unchecked_reference_is_not_sent(about):
+def test_an_event_about_an_invalid_reference_is_not_sent(about):
     board = Board()
     board.add("forged", msgspec.structs.replace(ABOUT, **about))
     board.add("x" * 5000)

@@ -93,7 +93,7 @@ async def test_a_server_that_starts_with_an_invalid_policy_uses_the_last_valid_o
 
 
 @pytest.mark.parametrize("text", [None, OTHER])
-async def test_the_copy_is_not_used_for_a_policy_that_was_deleted_or_is_valid(text, caplog):
+async def test_the_stored_copy_is_not_used_for_a_valid_or_deleted_policy(text, caplog):
     store = await start(ApiServer(GOOD), text)
     assert caplog.records == []
     assert store.current is None if text is None else "g" in store.current.document.fabrics
@@ -108,7 +108,7 @@ async def test_without_a_valid_copy_that_can_be_read_no_policy_is_in_force(clust
 
 
 @pytest.mark.parametrize("refused", [(503, 429), (503, 503, 503, 503, 503, 403, 403)], ids=["busy", "starts"])
-async def test_the_copy_is_read_again_until_the_api_server_answers_and_has_read_its_roles(refused, monkeypatch):
+async def test_reading_the_stored_copy_is_retried_until_the_api_server_allows_it(refused, monkeypatch):
     monkeypatch.setattr(last_policy, "_READ_AGAIN_SECONDS", 0.0)
     assert (await start(ApiServer(GOOD, refused=refused), BAD)).current is not None
 
@@ -142,7 +142,7 @@ async def test_a_replica_that_lags_behind_does_not_replace_a_newer_copy():
     assert [version for version, _ in cluster.written] == ["101"]
 
 
-async def test_a_copy_of_another_object_is_replaced_whatever_its_version():
+async def test_a_copy_of_another_policy_object_is_always_replaced():
     for uid in ("of-a-backup", ""):
         cluster = ApiServer(GOOD, "90000000", uid)
         await write(cluster, build_config_map(OTHER, "99", "now"))
@@ -152,7 +152,7 @@ async def test_a_copy_of_another_object_is_replaced_whatever_its_version():
         assert len(cluster.written) == 1
 
 
-async def test_a_replica_whose_write_conflicts_compares_again():
+async def test_a_replica_compares_again_after_a_conflict():
     cluster = ApiServer()
     cluster.conflicts = 1
     await write(cluster, build_config_map(GOOD))

@@ -85,7 +85,7 @@ NOT_WRITTEN = {
 
 @pytest.mark.parametrize("mode", ["required", "preferred"])
 @pytest.mark.parametrize("case", NOT_WRITTEN)
-def test_nothing_is_written_that_kueue_would_reject(case, mode):
+def test_topology_that_kueue_would_reject_is_not_written(case, mode):
     tree = NOT_WRITTEN[case]
     stored, warnings = create(tree, ask(mode))
     assert read_annotations(stored["spec"]) == read_annotations(tree["spec"])
@@ -158,7 +158,7 @@ def test_a_job_without_a_queue_gets_no_annotation(scheduler, shown):
         ("RayCluster.ray.io", "RayJob"),  # admission sees the cluster that KubeRay makes of it
     ],
 )
-def test_kinds_whose_pods_come_and_go_get_no_annotation(kind, owner):
+def test_kinds_with_a_changing_number_of_pods_get_no_annotation(kind, owner):
     row = working.get_kind(kind)
     tree = working.build_workload(row, working.build_template(label="f"), replicas=4)
     tree["metadata"] |= QUEUE
@@ -177,7 +177,7 @@ def test_kinds_whose_pods_come_and_go_get_no_annotation(kind, owner):
 # --- updates ----------------------------------------------------------------------------------------------
 
 
-def test_an_update_with_its_own_topology_keeps_it_alone():
+def test_an_update_with_a_topology_of_the_author_gets_no_other():
     tree = training_job("pytorchReplicaSpecs", Worker=4)
     stored, _ = create(tree, ask("preferred"), PYTORCH)
     own = copy.deepcopy(tree)

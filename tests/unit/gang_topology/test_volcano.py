@@ -70,7 +70,7 @@ OWN["a partition"]["spec"]["tasks"][0]["partitionPolicy"] = {"totalPartitions": 
 
 
 @pytest.mark.parametrize("tree", OWN.values(), ids=OWN)
-def test_a_constraint_of_the_author_stays(tree):
+def test_a_topology_constraint_of_the_author_is_kept(tree):
     stored, _ = create(tree, ask(), VOLCANO)
     assert stored["spec"].get("networkTopology") == tree["spec"].get("networkTopology")
     assert read_topology(stored["spec"]["tasks"][0])["reason"]["code"] == "TopologyNotWritten"
@@ -116,7 +116,7 @@ def test_a_workload_that_starts_with_fewer_pods_gets_no_hard_constraint(case):
 
 
 @pytest.mark.parametrize("key", [MODE, TIER, "scheduling.k8s.io/group-name"])
-def test_annotations_of_the_author_stay(key):
+def test_topology_annotations_of_the_author_are_kept(key):
     tree = other(JOB, annotations={key: "1"})
     stored, _ = create(tree, ask(), JOB)
     annotations = stored["spec"]["template"]["metadata"]["annotations"]
@@ -132,7 +132,7 @@ def test_an_update_without_the_topology_gets_it_back(row):
     assert jsonpatch.apply_patch(copy.deepcopy(written), admitting.decode_operations(response)) == stored
 
 
-def test_a_forged_record_puts_no_other_field_back():
+def test_a_forged_record_restores_only_topology_fields():
     old = volcano_job(4)
     old["spec"]["tasks"][0]["template"]["metadata"]["annotations"] = {TOPOLOGY: json.dumps({"fields": ["/spec/queue"]})}
     old["spec"]["queue"] = "q"

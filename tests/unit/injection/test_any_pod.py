@@ -222,7 +222,7 @@ def without_accelerator(*others: dict, **annotations: str) -> dict:
 @exploration.wide
 @example(without_accelerator({"name": "a"}, rails="1"), POLICIES[0], FACTS[0])
 @given(pods, st.sampled_from(POLICIES), st.sampled_from(FACTS))
-def test_any_pod_gets_a_plan_and_a_second_plan_changes_nothing(tree, by, at):
+def test_a_second_admission_of_any_pod_changes_nothing(tree, by, at):
     outcome = admitting.plan_pod(tree, by, at)
     match outcome:
         case plan.NotOptedIn():
@@ -249,7 +249,7 @@ def _lasting(outcome: plan.Injection) -> set[str]:
 
 @exploration.wide
 @given(pods, st.sampled_from(POLICIES), st.sampled_from(FACTS))
-def test_values_of_a_container_stay(tree, by, at):
+def test_variables_of_a_container_are_kept(tree, by, at):
     if not isinstance(admitting.plan_pod(tree, by, at), plan.Injection):
         return
     after = admitting.admit_pod(tree, by, at)["spec"]["containers"]

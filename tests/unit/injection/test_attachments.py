@@ -44,7 +44,7 @@ def test_a_pod_on_the_host_network_gets_devices_and_environment_and_a_warning():
         ("[{name: r, resource: x/y, network: prod/lan2}]", False, True),
     ],
 )
-def test_the_host_network_is_a_warning_only_where_the_pod_would_get_more_without_it(rails, derive, warned):
+def test_host_network_causes_a_warning_only_if_the_pod_loses_injected_networks(rails, derive, warned):
     policy = fabric(f"    nccl: {{derive: {str(derive).lower()}}}\n", rails=rails)
     warnings = list_messages(plan_pod(pod(hostNetwork=True), policy, build_facts(networks=None)))
     assert any("hostNetwork is true" in warning for warning in warnings) is warned
@@ -63,7 +63,7 @@ def test_skipped_parts_are_left_out_and_in_the_record():
     assert tree == plain
 
 
-def test_a_pod_that_leaves_out_networks_is_warned_of_its_own():
+def test_a_pod_that_skips_networks_gets_warnings_about_its_own_networks():
     tree = pod(annotations={"railwright.io/skip": "networks", NETWORKS: "absent"})
     (warning,) = list_messages(plan_pod(tree, fabric()))
     assert "NetworkAttachmentDefinition prod/absent of entry 1 does not exist" in warning
@@ -81,9 +81,7 @@ R1, NET1 = (f"[{{name: rail0, network: prod/lan2, interface: {name}}}]" for name
         ("a", NET1, 1, "is given the automatic name 'net1'", "prod/lan2", "net1"),
     ],
 )
-def test_a_clash_with_a_rails_interface_names_the_users_entry_that_can_be_changed(
-    written, rails, entry, problem, network, taken
-):
+def test_a_clash_with_the_interface_of_a_rail_names_the_users_entry(written, rails, entry, problem, network, taken):
     message = get_refusal(pod(annotations={NETWORKS: written}), fabric(rails=rails))
     assert message == (
         f"Pod prod/p: annotation {NETWORKS} '{written}': entry {entry}: {problem}, which railwright gives to network "
@@ -91,7 +89,7 @@ def test_a_clash_with_a_rails_interface_names_the_users_entry_that_can_be_change
     )
 
 
-def test_rails_that_the_users_networks_shift_to_one_interface_are_reported_to_the_operator():
+def test_a_clash_between_rails_caused_by_the_users_networks_asks_for_a_policy_change():
     """The policy is valid: only a network of the user shifts the rail's automatic name."""
     policy = fabric(rails="[{name: rail0, network: prod/lan2}, {name: rail1, network: prod/lan3, interface: net2}]")
     message = get_refusal(pod(annotations={NETWORKS: "a@ok"}), policy)

@@ -44,7 +44,7 @@ def find_plan(tree, by, **more):
     return claim_requests.plan_claims(decode_pod(tree), ctx)
 
 
-def test_the_claim_takes_the_place_of_the_gpus():
+def test_a_claim_replaces_the_gpu_requests():
     result = admit_pod(pod(gpus(4)), build_gpu_claims_policy())
     (template,) = list_claim_templates(result)
     assert re.fullmatch(r"railwright-f-4x2-[0-9a-f]{10}", template)
@@ -79,7 +79,7 @@ def test_the_template_name_changes_with_the_content_and_nothing_else():
 
 
 @pytest.mark.parametrize("labels", [{}, JOB], ids=["a pod on its own", "a pod of a gang"])
-def test_a_pod_that_requests_a_number_of_rails_can_get_any_of_them(labels):
+def test_a_count_of_rails_is_requested_without_naming_rails(labels):
     ((name, devices),) = find_plan(pod(gpus(2), labels=labels), build_gpu_claims_policy()).templates.items()
     assert name.startswith("railwright-f-2x1-")
     nic = devices["requests"][-1]
@@ -139,7 +139,7 @@ def test_more_devices_than_a_claim_may_have_are_in_two_claims():
 
 
 @pytest.mark.parametrize("init", [gpus(1, "diagnose"), gpus(1, "monitor", restartPolicy="Always")])
-def test_gpus_of_an_init_container_leave_all_gpus_requests(init):
+def test_gpus_stay_extended_resources_if_an_init_container_requests_some(init):
     after = admit_pod(pod(gpus(4), initContainers=[init]), build_gpu_claims_policy())
     assert after["spec"]["initContainers"] == [init]
     assert (

@@ -27,7 +27,7 @@ def test_the_namespace_opts_in_pods_with_a_claim_in_an_app_container():
     assert plan_pod(unused, policy, at) == plan.NotOptedIn()
 
 
-def test_the_container_that_uses_the_claim_gets_the_fabric():
+def test_the_container_with_the_claim_is_the_target_container():
     policy = fabric(rails=UNNAMED)
     tree = admit_pod(build_claiming_pod(cpu("sidecar"), build_claiming_container("train")), policy)
     assert read_record(tree)["containers"] == ["train"]

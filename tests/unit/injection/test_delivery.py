@@ -42,7 +42,7 @@ def admit(tree: dict, more: str = "", transport: str = "roce", **known) -> dict:
     return admit_pod(tree, policy, at)
 
 
-def test_kubelet_reads_found_values_into_the_environment():
+def test_kubelet_sets_found_values_as_environment_variables():
     after = admit(pod())
     assert list_read(after) == FOUND
     assert {"name": "railwright-rails", "emptyDir": {}} in after["spec"]["volumes"]
@@ -66,7 +66,7 @@ def test_kubelet_reads_found_values_into_the_environment():
     ],
     ids=["old API server", "old node of the fabric", "no node of the fabric", "unknown nodes", "policy"],
 )
-def test_libraries_read_files_if_a_kubelet_may_be_too_old(more, known):
+def test_found_values_are_files_if_a_kubelet_may_be_too_old(more, known):
     after = admit(pod(), more, **known)
     assert list_read(after) == set()
     assert read_env(after)["NCCL_CONF_FILE"] == "/run/railwright/nccl.conf"
@@ -89,13 +89,13 @@ def test_libraries_read_files_if_a_kubelet_may_be_too_old(more, known):
     [([], ["cpu"], True), (["cpu"], ["cpu", "nvidia.com/gpu"], False), ([], [], False)],
     ids=["new nodes", "an old node", "no node"],
 )
-def test_without_a_resource_every_node_of_the_cluster_has_to_be_new(by_old, offered, reads):
+def test_a_fabric_without_resources_needs_a_new_kubelet_on_every_node(by_old, offered, reads):
     at = admitting.build_facts(file_keys=True, offered=frozenset(offered), offered_by_old=frozenset(by_old))
     policy = admitting.fabric("    resolve: auto\n    accelerators: []\n", rails="[{name: rail0, network: prod/lan2}]")
     assert bool(list_read(admit_pod(pod(admitting.cpu()), policy, at))) is reads
 
 
-def test_ranks_that_ssh_starts_get_the_file_and_the_record_says_what_does_not_reach_them():
+def test_ranks_started_by_ssh_get_files_and_the_record_lists_the_variables_they_miss():
     after = admit(pod(labels=SSH))
     assert list_read(after) == FOUND
     assert "/etc/nccl.conf" in list_mounts(after)
@@ -145,7 +145,7 @@ def test_ucx_gets_devices_only_if_it_may_use_rdma(transports, reads, by_policy):
     assert ({"UCX_NET_DEVICES", "UCX_IB_GID_INDEX"} <= read) is reads
 
 
-def test_values_of_the_policy_are_not_read_from_the_init_container():
+def test_values_that_the_policy_states_are_set_without_the_init_container():
     more = "    env: {NCCL_IB_HCA: mlx5}\n    nccl: {gidIndex: 3, vendorVariables: ['NVSHMEM_*']}\n"
     after = admit(pod(), more)
     of_mori = {"MORI_RDMA_DEVICES", "MORI_IB_GID_INDEX"}

@@ -41,7 +41,7 @@ def test_the_resource_comes_from_the_network_where_the_policy_names_none():
     assert amounts(admit_pod(pod(), policy, build_facts(networks=POOL))) == {"x.y/vf": "1"}
 
 
-def test_the_users_own_attachments_to_a_pool_are_covered_too():
+def test_devices_are_requested_for_the_users_own_attachments_too():
     tree = pod(annotations={NETWORKS: "other,vf"})
     after = admit_pod(tree, fabric(rails=ONE_POOL), build_facts(networks=POOL))
     assert after["metadata"]["annotations"][NETWORKS] == "other,vf,prod/vf"
@@ -53,7 +53,7 @@ def test_a_pod_without_rails_gets_no_devices_for_its_own_networks():
     assert read_limits(admit_pod(tree, fabric(rails=ONE_POOL), build_facts(networks=POOL))) == {}
 
 
-def test_shared_devices_are_requested_in_each_chosen_container_and_pool_devices_only_in_one():
+def test_only_shared_devices_are_requested_in_more_than_one_container():
     two = pod(gpus(4, "a"), gpus(4, "b"))
     after = admit_pod(two, fabric())
     assert amounts(after, 0) == amounts(after, 1) == {"nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1"}
@@ -77,14 +77,14 @@ def test_a_partial_request_is_completed_and_never_lowered():
 
 
 @pytest.mark.parametrize("part", ["requests", "limits"])
-def test_a_request_without_limit_or_the_reverse_gets_its_other_half(part):
+def test_a_missing_request_or_limit_is_completed_from_the_other(part):
     container = gpus(8)
     container["resources"][part]["nvidia.com/mlx5_0"] = "1"
     assert amounts(admit_pod(pod(container), fabric()))["nvidia.com/mlx5_0"] == "1"
 
 
 @pytest.mark.parametrize("nothing", ["0", "0m", "0.0", 0])
-def test_zero_in_any_spelling_opts_the_resource_and_its_rail_out(nothing):
+def test_a_request_of_zero_in_any_spelling_leaves_out_the_rail(nothing):
     container = gpus(8)
     container["resources"]["limits"]["nvidia.com/mlx5_0"] = nothing
     tree = admit_pod(pod(container), fabric())
@@ -127,7 +127,7 @@ LABEL = {"railwright.io/fabric": "f"}
         (1, [EXCLUSIVE | EIGHT], "", {"annotations": {"railwright.io/rails": "3"}}, 3),
     ],
 )
-def test_a_pod_that_its_namespace_opts_in_does_not_take_all_exclusive_rails(gpus_of_pod, nodes, text, more, rails):
+def test_a_pod_opted_in_by_its_namespace_gets_only_its_share_of_exclusive_rails(gpus_of_pod, nodes, text, more, rails):
     top = "accelerators: [nvidia.com/gpu, nvidia.com/mig-1g.10gb]\n"
     policy = fabric(
         text, rails=str([{"name": f"r{number}", "resource": f"x.y/r{number}"} for number in range(4)]), top=top
@@ -158,7 +158,7 @@ SHARES = (
         ("nvidia.com/gpu", 8, 4),
     ],
 )
-def test_units_that_are_shares_of_an_accelerator_count_as_the_accelerators_that_they_make(resource, amount, rails):
+def test_shares_of_an_accelerator_add_up_to_whole_accelerators(resource, amount, rails):
     four = str([{"name": f"r{n}", "resource": f"x.y/r{n}"} for n in range(4)])
     policy = fabric("    railsPerPod: proportional\n    gpusPerNode: 8\n", rails=four, top=SHARES)
     outcome = plan_pod(pod(cpu(resources={"limits": {resource: str(amount)}})), policy)
@@ -186,7 +186,7 @@ def test_init_containers_and_sidecars_are_not_counted_and_get_no_devices():
         ("[", None, "2"),
     ],
 )
-def test_the_default_network_stays_and_its_pool_covers_it(theirs, policys, vfs):
+def test_devices_are_requested_for_the_default_network_too(theirs, policys, vfs):
     more = f"    annotations: {{v1.multus-cni.io/default-network: {policys}}}\n" if policys else ""
     annotations = {"v1.multus-cni.io/default-network": theirs} if theirs else {}
     after = admit_pod(pod(annotations=annotations), fabric(more, rails=ONE_POOL), build_facts(networks=POOL))
@@ -197,7 +197,7 @@ def test_the_default_network_stays_and_its_pool_covers_it(theirs, policys, vfs):
 # --- a network of the user's own beside several containers that compute --------------------------------------
 
 
-def test_a_rail_whose_network_draws_on_another_pool_than_the_policy_names_gets_both():
+def test_a_rail_requests_both_resources_if_policy_and_network_name_different_ones():
     """Multus would find no device for the attachment, and the pod would never start."""
     policy = fabric(rails="[{name: rail0, network: prod/vf, resource: x.y/shared}]")
     after = admit_pod(pod(), policy, build_facts(networks={("prod", "vf"): "x.y/vf"}))

@@ -91,7 +91,7 @@ def test_nccl_conf_has_no_name_that_the_container_sets(own):
 
 
 @pytest.mark.parametrize("path", ["/etc", "/usr/../etc", "/etc/nccl.conf"])
-def test_no_file_is_put_over_or_into_a_volume_of_the_users(path):
+def test_no_file_is_mounted_over_or_into_a_volume_of_the_user(path):
     """With a ConfigMap mounted at /etc, the runtime cannot create the mount point, and the container does not start."""
     container = gpus(8, volumeMounts=[{"name": "own", "mountPath": path}])
     tree = pod(container, volumes=[{"name": "own", "configMap": {"name": "x"}}], annotations=BY_FILE)
@@ -121,7 +121,7 @@ MPI_WORKER = {"training.kubeflow.org/operator-name": "mpi-operator", "training.k
         ({"volcano.sh/job-name": "train"}, "/etc/keys", True),  # the volume of Volcano's ssh plugin
     ],
 )
-def test_ranks_that_ssh_starts_get_the_file_and_env_besides(labels, mounted, file):
+def test_ranks_started_by_ssh_get_the_file_and_environment_variables(labels, mounted, file):
     container = gpus(8, volumeMounts=[{"name": "train-ssh", "mountPath": mounted}] if mounted else [])
     keys = [{"name": "train-ssh", "secret": {"secretName": "keys"}}]
     after = admit_pod(pod(container, labels=labels, volumes=keys), fabric())
@@ -141,7 +141,7 @@ def test_ranks_that_ssh_starts_get_the_file_and_env_besides(labels, mounted, fil
     ],
     ids=["rank", "without env", "launcher", "launcher without env", "bystander"],
 )
-def test_a_file_of_the_users_does_not_stay_on_a_pod_that_gets_none(container, labels, annotations):
+def test_a_forged_file_annotation_is_removed_from_a_pod_without_file(container, labels, annotations):
     """Values that a user writes into railwright's own keys are never trusted (docs/interface.md 1.5)."""
     tree = pod(container, labels=labels, annotations={CONF: "NCCL_ALGO=Ring\n", **annotations})
     assert any(CONF in warning for warning in list_messages(plan_pod(tree, fabric())))
@@ -175,7 +175,7 @@ def list_library_variables(tree: dict) -> dict:
     }
 
 
-def test_a_partly_configured_nvshmem_is_completed():
+def test_missing_variables_of_a_pod_with_nvshmem_are_added():
     after = admit_pod(pod(gpus(8, env=[{"name": "NVSHMEM_DEBUG", "value": "INFO"}])), fabric(FACTS))
     assert list_library_variables(after) == {
         "NVSHMEM_DEBUG": "INFO",
@@ -196,12 +196,12 @@ def test_a_partly_configured_nvshmem_is_completed():
         ("UCX_NET_DEVICES", "mlx5_7:1", {}),
     ],
 )
-def test_devices_that_the_user_chose_for_a_library_stay(name, value, others):
+def test_a_device_list_that_the_user_set_for_a_library_is_kept(name, value, others):
     own = [{"name": name, "value": value}, *([SIDE_CHANNEL] if name.startswith("UCX") else [])]
     assert list_library_variables(admit_pod(pod(gpus(8, env=own)), fabric())) == {name: value} | others
 
 
-def test_a_rank_whose_data_ucx_carries_gets_rails_and_traffic_class_and_is_not_held_to_tcp():
+def test_a_rank_that_uses_rdma_by_ucx_gets_devices_and_traffic_class_for_ucx():
     after = admit_pod(pod(gpus(8, env=[{"name": "UCX_TLS", "value": "rc,cuda"}])), fabric(FACTS))
     assert list_library_variables(after) == {
         "UCX_TLS": "rc,cuda",

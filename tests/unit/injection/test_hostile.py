@@ -12,7 +12,7 @@ def test_a_rails_annotation_of_the_maximum_size_is_refused(mark):
 
 
 @pytest.mark.parametrize("key", ["railwright.io/injection", "railwright.io/nccl.conf"])
-def test_annotations_that_are_replaced_need_no_room(key):
+def test_replaced_annotations_do_not_count_towards_the_size_limit(key):
     tree = admit_pod(pod(annotations={key: "x" * 300_000}), fabric())
     assert len(tree["metadata"]["annotations"].get(key, "")) < 10_000
 

@@ -75,7 +75,7 @@ def check_nothing_twice(tree: dict) -> None:
 
 @exploration.wide
 @given(pods, st.sampled_from(sorted(POLICIES)), st.lists(actions, min_size=1, max_size=3))
-def test_changes_of_other_webhooks_between_two_calls_lead_to_no_duplicates(tree, name, rounds):
+def test_a_second_call_adds_nothing_twice_after_changes_of_other_webhooks(tree, name, rounds):
     by = POLICIES[name]
     after = call(tree, by)
     assume(after is not None)
@@ -128,7 +128,7 @@ TWO = fabric(rails=VFS)
 
 @pytest.mark.parametrize("inject", [peers.inject_resources, peers.inject_missing_resources])
 @pytest.mark.parametrize("written", [None, "vf", "prod/vf,vf", "theirs"])
-def test_devices_that_the_injector_requested_before_us_are_not_requested_twice(inject, written):
+def test_devices_requested_by_another_injector_are_not_requested_twice(inject, written):
     annotations = {} if written is None else {peers.NETWORKS: written}
     before = inject(pod(cpu("first"), gpus(8, "train"), annotations=annotations), POOLS)
     after = admit_pod(before, TWO, AT)

@@ -65,7 +65,7 @@ def test_a_key_in_the_wrong_place_is_reported_with_the_right_one():
         assert warning == f"{kind} {OURS}{key} '1' has no effect: {reason}"
 
 
-def test_a_key_in_its_place_causes_no_warning_about_its_copy():
+def test_a_misplaced_copy_of_a_correct_key_causes_no_warning():
     good = {OURS + "rails": "1", OURS + "skip": "preflight", OURS + "delivery": "env", OURS + "containers": "c"}
     assert warnings(annotations=good) == ()
     assert warnings(labels={OURS + "rails": "1"}, annotations={**good, OURS + "fabric": "f"}) == ()
@@ -146,7 +146,7 @@ def test_an_update_that_leaves_the_keys_as_they_were_causes_no_warning():
 # --- bounds -------------------------------------------------------------------------------------------------
 
 
-def test_many_wrong_keys_leave_room_for_other_warnings():
+def test_warnings_about_wrong_keys_are_limited_so_that_others_fit():
     shown = warnings(annotations={f"{OURS}k{number}": "x" * 50 for number in range(2000)})
     assert len(shown) == 4
     assert shown[-1] == "and more keys without effect; fix these first to see them"
@@ -154,7 +154,7 @@ def test_many_wrong_keys_leave_room_for_other_warnings():
 
 
 @given(st.text(max_size=70), st.text(max_size=40), st.booleans())
-def test_every_wrong_key_has_at_most_one_warning_that_fits(key, value, label):
+def test_a_wrong_key_has_one_short_warning(key, value, label):
     metadata = views.ObjectMeta(**{"labels_or_none" if label else "annotations_or_none": {OURS + key: value}})
     reasons = keys.check_pod(metadata)
     assert len(reasons) <= 1
@@ -164,13 +164,13 @@ def test_every_wrong_key_has_at_most_one_warning_that_fits(key, value, label):
     assert bool(reasons) == (OURS + key not in right | written)
 
 
-def test_a_misspelt_domain_of_a_key_is_noticed():
+def test_a_misspelt_domain_of_a_key_is_reported():
     for domain in ("railwright", "railwrite.io", "ralwright.io", "railwright.com", "Railwright.io"):
         (warning,) = keys.check_pod(views.ObjectMeta(labels_or_none={f"{domain}/fabric": "roce"}))
         assert "did you mean label railwright.io/fabric?" in warning.text
 
 
-def test_keys_of_others_are_left_alone():
+def test_keys_of_other_systems_cause_no_warning():
     for key in ("railway.app/fabric", "example.com/fabric", "railwrite.io/team", "fabric"):
         assert keys.check_pod(views.ObjectMeta(labels_or_none={key: "x"}, annotations_or_none={key: "x"})) == ()
 

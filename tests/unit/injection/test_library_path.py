@@ -11,7 +11,7 @@ def read_path(**container):
     return read_env(admit_pod(pod(gpus(8, **container)), BY)).get(NAME)
 
 
-def test_directories_follow_those_of_the_container():
+def test_library_directories_are_appended_to_those_of_the_container():
     assert read_path() == "/v/lib64:/w"
     assert read_path(env=build_variables(LD_LIBRARY_PATH="/a:/b")) == "/a:/b:/v/lib64:/w"
     assert read_path(env=build_variables(LD_LIBRARY_PATH="/w:/a")) == "/w:/a:/v/lib64"
@@ -27,7 +27,7 @@ def test_directories_follow_those_of_the_container():
     ],
     ids=["valueFrom", "envFrom"],
 )
-def test_a_value_that_admission_does_not_see_stays_with_a_warning(container):
+def test_a_library_path_from_elsewhere_is_kept_with_a_warning(container):
     tree = pod(gpus(8, **container))
     assert "VariablesLeftToEnvFrom" in [warning.code for warning in plan_pod(tree, BY).warnings]
     assert (" valueFrom" if "env" in container else " envFrom") in read_skipped(admit_pod(tree, BY))[f"env.{NAME}"]

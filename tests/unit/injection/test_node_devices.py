@@ -24,14 +24,14 @@ OTHERWISE = "[{name: rail0, device: mlx5_8}, {name: rail1, device: mlx5_9}]"  # 
         ("NotIn", {"gpu": ["a", "b", "c", "d"]}, "=mlx5_8,mlx5_9"),
     ],
 )
-def test_devices_are_set_at_admission_if_all_allowed_shapes_agree(operator, allowed, devices):
+def test_devices_are_set_at_admission_if_they_are_equal_on_all_allowed_shapes(operator, allowed, devices):
     expressions = [{"key": key, "operator": operator, "values": values} for key, values in allowed.items()]
     required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
     tree = pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
     assert read_env(admit_pod(tree, fabric(top=MORE_SHAPES, rails=OTHERWISE))).get(HCA) == devices
 
 
-def test_a_term_without_requirements_matches_no_node_and_leaves_the_others_to_decide():
+def test_an_affinity_term_without_requirements_matches_no_node():
     pinned = {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["a"]}]}
     for empty in ({}, {"matchExpressions": []}, {"matchExpressions": None, "matchFields": None}):
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [empty, pinned]}}

@@ -40,20 +40,20 @@ def name_channel():
 
 
 @pytest.mark.parametrize(("policy", "names"), [(CLAIMS, ["imex", "railwright"]), (nvlink_fabric(), ["imex"])])
-def test_a_channel_of_the_author_stays_beside_the_claims_of_rails(policy, names):
+def test_an_authors_nvlink_channel_claim_is_kept_beside_the_claims_of_rails(policy, names):
     once = admit_pod(name_channel(), policy, FACTS)
     assert [entry["name"] for entry in once["spec"]["resourceClaims"]] == names
     assert [claim["name"] for claim in once["spec"]["containers"][0]["resources"]["claims"]] == names
     assert admit_pod(copy.deepcopy(once), policy, FACTS) == once
 
 
-def test_nccl_gets_the_memory_that_nvlink_needs():
+def test_nccl_variables_for_memory_over_nvlink_are_set():
     assert read_env(admit_pod(rank(), nvlink_fabric()))["NCCL_CUMEM_ENABLE"] == "1"
     assert "NCCL_CUMEM_ENABLE" not in read_env(admit_pod(rank(), fabric()))
 
 
 @pytest.mark.parametrize("source", ["resourceClaimTemplateName", "resourceClaimName"])
-def test_a_template_that_the_webhook_may_not_read_is_taken_for_a_channel(source):
+def test_an_unreadable_claim_template_is_treated_as_an_nvlink_channel(source):
     """The devices of the author's ResourceClaim are unknown, also with the right to read templates."""
     by = nvlink_fabric(rails="[{name: rail0, device: mlx5_0}]", transport="infiniband")
     tree = name_channel()

@@ -21,7 +21,7 @@ def ours(tree: dict, path: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("path", "form"), tables.pair([SHM, DEVICES, FILE], [*SPELLINGS, "{0}//", "/dev//..{0}"]))
-def test_a_mount_at_the_path_is_left_alone_however_it_is_written(path, form):
+def test_a_mount_of_the_user_at_the_path_is_kept_in_any_spelling(path, form):
     mount = {"name": "own", "mountPath": spell(form, path)}
     tree = admit_pod(
         pod(gpus(8, volumeMounts=[mount]), volumes=[{"name": "own", "emptyDir": {}}], annotations=BY_FILE), BY
@@ -32,7 +32,7 @@ def test_a_mount_at_the_path_is_left_alone_however_it_is_written(path, form):
 
 
 @pytest.mark.parametrize(("path", "form"), tables.pair([SHM, DEVICES, FILE], ["{0}", "/{0}"]))
-def test_a_block_device_at_the_path_is_left_alone(path, form):
+def test_a_block_device_of_the_user_at_the_path_is_kept(path, form):
     device = {"name": "disk", "devicePath": spell(form, path)}
     claim = {"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}
     tree = admit_pod(pod(gpus(8, volumeDevices=[device]), volumes=[claim], annotations=BY_FILE), BY)

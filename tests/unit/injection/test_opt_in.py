@@ -22,7 +22,7 @@ def test_the_namespace_opts_in_pods_with_an_accelerator_in_an_app_container():
     assert plan_pod(pod(gpus(0), label=None), fabric(), at) == plan.NotOptedIn()
 
 
-def test_a_wrong_label_of_a_namespace_refuses_its_ranks_and_no_other_pods():
+def test_an_unknown_fabric_in_a_namespace_label_rejects_only_training_pods():
     at = build_facts(namespace_labels={LABEL: "nope"})
     assert plan_pod(pod(cpu(), label=None), fabric(), at) == plan.NotOptedIn()
     assert "label railwright.io/fabric of namespace prod 'nope'" in get_refusal(pod(label=None), fabric(), at)
@@ -37,7 +37,7 @@ FEWER = {
 }
 
 
-def test_fewer_rails_are_a_count_names_or_a_range():
+def test_a_pod_requests_fewer_rails_by_count_or_names_or_range():
     policy = fabric(rails="[{name: rail0}, {name: r-1}, {name: r-2}]")
     given = {asked: plan_pod(pod(annotations={"railwright.io/rails": asked}), policy).rails for asked in FEWER}
     assert given == FEWER
@@ -79,7 +79,7 @@ def test_a_fabric_is_limited_to_the_namespaces_with_all_its_labels(selector, nam
         assert isinstance(plan_pod(pod(), policy, at), plan.Injection)
 
 
-def test_a_forged_record_decides_nothing():
+def test_a_forged_record_does_not_affect_admission():
     forged = '{"fabric":"g","rails":[],"added":["networks","devices"]}'
     tree = admitting.admit_pod(pod(annotations={"railwright.io/injection": forged}), fabric())
     assert tree == admitting.admit_pod(pod(annotations={}), fabric())

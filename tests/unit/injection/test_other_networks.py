@@ -61,7 +61,7 @@ def test_a_device_for_the_whole_pod_is_requested_once():
     assert read_limits(admit_pod(pod(), fabric(rails=FLAG, transport="infiniband")))["rdma/ib"] == "2"
 
 
-def test_a_device_with_scope_pod_counts_as_all_rails_of_the_pod_in_placement():
+def test_placement_counts_a_device_with_scope_pod_as_all_rails():
     for scope, amount in (("rail", 2), ("pod", 1)):
         document = fabric(f"    deviceScope: {scope}\n", rails=FLAG).document.fabrics["f"]
         (need,) = intent.find_needs(plan_pod(pod(), fabric(rails=FLAG)).pod, {}, document)

@@ -79,7 +79,7 @@ def test_host_paths_are_read_only_and_two_mounts_of_a_config_map_share_a_volume(
     assert entries <= {*read_record(tree)["added"]}
 
 
-def test_a_volume_of_the_same_name_with_another_source_is_rejected():
+def test_a_pod_with_a_different_volume_of_the_same_name_is_rejected():
     tree = pod(build_memory_container())
     for volume in admit_pod(tree, MOUNTED)["spec"]["volumes"]:
         (source,) = [field for field in volume.values() if isinstance(field, dict)]
@@ -87,7 +87,7 @@ def test_a_volume_of_the_same_name_with_another_source_is_rejected():
         assert volume["name"] in get_refusal(pod(build_memory_container(), volumes=[volume]), MOUNTED)
 
 
-def test_the_authors_mount_and_amounts_stay():
+def test_mounts_and_amounts_of_the_author_are_kept():
     own = {"name": "own", "mountPath": "/usr/local/vendor"}
     container = build_memory_container(volumeMounts=[own])
     container["resources"]["limits"]["hugepages-2Mi"] = "2Mi"
@@ -97,7 +97,7 @@ def test_the_authors_mount_and_amounts_stay():
     assert read_limits(tree)["a.b/flag"] == "1"
 
 
-def test_the_interface_of_a_rail_may_carry_the_bootstrap_of_its_fabric():
+def test_the_primary_interface_of_a_fabric_may_be_that_of_a_rail():
     by = fabric("    primaryInterface: net1\n")
     assert read_env(admit_pod(pod(), by))["NCCL_SOCKET_IFNAME"] == "=net1"
     assert (

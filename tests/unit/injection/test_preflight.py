@@ -123,7 +123,7 @@ def test_the_preflight_gets_the_addresses_in_the_policy():
     assert parse_arguments(admit_pod(pod(), vendors)).vendor_variables == ["NCCL_IB_*", "NCCL_NET"]
 
 
-def test_device_files_and_privilege_are_those_of_the_ranks():
+def test_the_preflight_has_the_device_files_and_privileges_of_the_ranks():
     policy = fabric(
         ON + "    mounts: {devInfiniband: true}\n    security: {privileged: true, capabilities: [IPC_LOCK]}\n",
         rails="[{name: rail0, device: vmw_pvrdma0}]",
@@ -147,7 +147,7 @@ def test_device_files_and_privilege_are_those_of_the_ranks():
         ({"runAsNonRoot": False}, {"runAsNonRoot": True}, False),
     ],
 )
-def test_a_capability_counts_only_where_the_ranks_are_root(own, of_pod, non_root):
+def test_the_preflight_knows_whether_the_ranks_run_as_root(own, of_pod, non_root):
     policy = fabric(ON + "    security: {capabilities: [IPC_LOCK]}\n")
     after = admit_pod(pod(gpus(8, securityContext=own), securityContext=of_pod), policy)
     assert parse_arguments(after).non_root is non_root
@@ -248,7 +248,7 @@ def test_the_preflight_changes_neither_quota_nor_quality_of_service(requests, li
         ("    security: {privileged: true}\n", {}, True),
     ],
 )
-def test_without_devices_the_preflight_checks_only_the_containers_own_view(more, own, checked):
+def test_without_injected_devices_the_preflight_is_added_only_for_the_users_own_devices(more, own, checked):
     container = gpus(8)
     container["resources"]["limits"] |= own
     tree = admit_pod(pod(container, annotations={"railwright.io/skip": "devices"}), fabric(ON + more))
@@ -286,7 +286,7 @@ def test_the_preflight_is_added_if_the_policy_does_not_state_all_values(transpor
     assert "initContainers" not in left_out["spec"]
 
 
-def test_the_image_of_the_preflight_is_the_webhooks_unless_the_policy_names_one():
+def test_the_preflight_uses_the_image_of_the_policy_or_else_the_webhooks_image():
     at = admitting.build_facts(image="registry/railwright@sha256:0")
     (container,) = admit_pod(pod(), fabric(AUTO), at)["spec"]["initContainers"]
     assert container["image"] == "registry/railwright@sha256:0"

@@ -58,7 +58,7 @@ def test_every_recorded_variable_has_a_reason_with_its_source():
     assert read_record(admit_pod(pod(), policy))["reasons"]["env.A"] == "SetByPolicy"
 
 
-def test_a_changed_policy_adds_only_what_is_missing():
+def test_a_second_admission_under_a_changed_policy_adds_only_missing_parts():
     once = admit_pod(pod(), fabric())
     policy = fabric("    env: {NCCL_IB_HCA: other, NEW: '1'}\n")
     again = admit_pod(once, policy)
@@ -73,7 +73,7 @@ def filler(left: int) -> dict:
     return {"fill": "x" * (plan.MAX_ANNOTATIONS - len("fill") - left)}
 
 
-def test_a_record_that_just_fits_still_fits_the_second_time():
+def test_a_record_at_the_size_limit_fits_at_the_second_admission_too():
     needed = sum(len(k) + len(v) for k, v in admit_pod(pod(), fabric())["metadata"]["annotations"].items())
     once = admit_pod(pod(annotations=filler(needed)), fabric())
     assert "railwright.io/injection" in once["metadata"]["annotations"]

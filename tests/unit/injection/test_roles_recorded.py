@@ -229,7 +229,7 @@ OUTCOMES = {(expected.word, expected.rails): case for case, (_, expected) in CAS
 
 
 @pytest.mark.parametrize("case", OUTCOMES.values())
-def test_each_role_gets_rails_or_settings_of_open_mpi_or_nothing(case):
+def test_the_role_of_a_pod_decides_between_rails_and_open_mpi_settings(case):
     tree, expected = CASES[case]
     at = build_facts(tree["metadata"]["namespace"])
     after = admit_pod(add_labels(tree), FULL, at)
@@ -273,7 +273,7 @@ LIST = "--mca btl_tcp_if_exclude lo,docker0"
     ],
 )
 @pytest.mark.parametrize("gpus", [0, 8])
-def test_a_launcher_with_an_include_or_exclude_list_gets_no_setting_of_open_mpi(own, gpus):
+def test_a_launcher_with_an_own_interface_list_gets_no_open_mpi_settings(own, gpus):
     container = (admitting.gpus(8) if gpus else cpu()) | own
     tree, policy = pod(container, labels=admitting.LAUNCHER), fabric(OF_OPEN_MPI)
     after = admit_pod(tree, policy)

@@ -12,7 +12,7 @@ SCRIPT = ["/bin/bash", "-c", '. /v/env.sh && exec "$0" "$@"']
 
 
 @given(st.lists(st.text(max_size=8), min_size=1, max_size=4), st.none() | st.lists(st.text(max_size=8), max_size=2))
-def test_the_command_stays_whole_behind_the_script(command, args):
+def test_a_sourced_script_leaves_command_and_arguments_unchanged(command, args):
     more = {} if args is None else {"args": args}
     once = admit_pod(pod(gpus(8, command=command, **more)), BY)
     container = once["spec"]["containers"][0]
@@ -21,7 +21,7 @@ def test_the_command_stays_whole_behind_the_script(command, args):
 
 
 @pytest.mark.parametrize("by", [fabric(), fabric("    sourceScript: /v/env.sh\n")], ids=["plain", "sourced"])
-def test_lint_reads_the_command_behind_the_script(by):
+def test_lint_reads_the_command_after_the_sourced_script(by):
     tree = pod(gpus(8, command=["bash", "-c", "export NCCL_IB_DISABLE=1; train"]))
     assert "N31" in [warning.code for warning in admission.plan(decode_pod(tree), by, build_facts()).warnings]
 
@@ -34,7 +34,7 @@ def test_a_container_without_a_command_gets_a_warning_and_no_guess():
     assert "sourceScript" in read_record(after)["skipped"]
 
 
-def test_the_shell_runs_the_program_with_its_own_words(tmp_path):
+def test_the_shell_runs_the_program_with_its_original_arguments(tmp_path):
     import subprocess
 
     script = tmp_path / "env.sh"

@@ -25,7 +25,7 @@ def test_a_capability_is_added_to_existing_ones(context):
     assert capabilities["add"] == [*before, "IPC_LOCK", "SYS_NICE"]
 
 
-def test_a_pod_in_the_hosts_ipc_namespace_keeps_the_hosts_shared_memory():
+def test_a_pod_with_host_ipc_keeps_the_hosts_shared_memory():
     """Ranks of one node recognize each other by the device of their /dev/shm, so the pod must not get its own."""
     policy = fabric("    mounts: {sharedMemory: 64Gi, devInfiniband: true}\n")
     after = admit_pod(pod(hostIPC=True), policy)
@@ -44,7 +44,7 @@ def test_a_pod_in_the_hosts_ipc_namespace_keeps_the_hosts_shared_memory():
         *((invalid, ["NET_BIND_SERVICE"]) for invalid in ("", "Baseline", "nonsense")),  # as for the API server
     ],
 )
-def test_a_level_lets_its_capabilities_be_added_once(level, added):
+def test_only_capabilities_that_the_pod_security_level_allows_are_added_once_each(level, added):
     policy = fabric("    security: {capabilities: [IPC_LOCK, NET_RAW, NET_BIND_SERVICE, KILL, IPC_LOCK, KILL]}\n")
     after = admit_pod(pod(), policy, enforce_level(level))
     assert after["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == added
@@ -63,7 +63,7 @@ LOCKING = fabric("    security: {capabilities: [IPC_LOCK]}\n")
         ({}, {"runAsUser": 1000, "capabilities": {"drop": ["IPC_LOCK"]}}, "container c drops IPC_LOCK by name"),
     ],
 )
-def test_a_capability_that_has_no_effect_is_granted_with_a_warning(spec, context, beginning):
+def test_a_capability_without_effect_is_added_with_a_warning(spec, context, beginning):
     tree = pod(gpus(8, securityContext=context), **spec)
     warnings = list_messages(plan_pod(tree, LOCKING))
     assert len(warnings) == bool(beginning)
@@ -74,7 +74,7 @@ def test_a_capability_that_has_no_effect_is_granted_with_a_warning(spec, context
     assert list_messages(plan_pod(tree, fabric())) == ()
 
 
-def test_privilege_and_the_host_path_come_by_policy_only():
+def test_only_the_policy_can_make_a_pod_privileged_or_mount_a_host_path():
     after = admit_pod(pod(), fabric(HOST_PATH + PRIVILEGED, rails=NO_PLUGIN, transport="pvrdma"))
     container = after["spec"]["containers"][0]
     assert container["securityContext"] == {"privileged": True}

@@ -7,7 +7,7 @@ BY = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory
 DEFAULT = "kubectl.kubernetes.io/default-container"
 
 
-def test_the_settings_of_open_mpi_reach_a_launcher_behind_a_sidecar():
+def test_a_launcher_that_is_not_the_first_container_gets_open_mpi_settings():
     after = admit_pod(pod(cpu("acme-agent"), cpu("launcher"), labels=LAUNCHER), BY)
     _, launcher = after["spec"]["containers"]
     assert {entry["name"] for entry in launcher["env"]} == OPEN_MPI

@@ -32,7 +32,7 @@ def check_devices(row, tree, at=None) -> list[bool]:
 
 
 @pytest.mark.parametrize("row", registry.INJECTED_KINDS, ids=lambda row: f"{row.display_name}-{row.version}")
-def test_every_kind_gets_devices_and_mounts_in_its_templates_and_nothing_else(row):
+def test_templates_of_every_kind_get_only_devices_and_mounts(row):
     tree = working.build_workload(row, working.build_template(label="f"), name="Worker")
     after = working.apply_patch(row, tree, BY)
     templates = working.read(row, after).templates
@@ -66,7 +66,7 @@ def test_the_label_of_a_template_takes_precedence_even_if_it_is_none(own, above,
     assert working.apply_patch(DEPLOYMENT, tree, BY)["spec"]["template"]["metadata"]["labels"][FABRIC] == stored
 
 
-def test_the_nearest_label_above_a_job_sets_template_counts():
+def test_the_label_closest_to_a_pod_template_takes_precedence():
     tree = working.build_workload(JOBSET, working.build_template(), label="f")
     (job,) = tree["spec"]["replicatedJobs"]
     job["template"]["metadata"] = {"labels": {FABRIC: "none"}}
@@ -145,7 +145,7 @@ def test_an_unnamed_volcano_task_has_the_name_volcano_will_give_it():
         ),
     ],
 )
-def test_temporary_problems_are_warnings_and_the_label_is_copied(by, at, expected):
+def test_a_workload_with_a_temporary_problem_gets_its_label_copied_and_a_warning(by, at, expected):
     (given_,) = working.plan_templates(
         DEPLOYMENT, working.build_workload(DEPLOYMENT, working.build_template(), label="f"), by, at
     )
@@ -186,7 +186,7 @@ def test_a_volume_of_a_volcano_job_at_dev_shm_is_kept():
     assert not [path for path in list_paths(planned) if "volume" in path]
 
 
-def test_a_template_gets_a_mount_although_only_its_pods_have_those_of_the_job():
+def test_a_volcano_template_gets_a_mount_beside_the_volumes_of_its_job():
     """The list to which the mount is added does not exist in the template."""
     volumes = [{"mountPath": "/data", "volumeClaimName": "x"}]
     tree = working.build_workload(VOLCANO, working.build_template(label="f"), volumes=volumes)
@@ -237,7 +237,7 @@ def list_codes(row, tree) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("row", [LWS, PYTORCH, RAY, JOBSET], ids=lambda row: row.name)
-def test_a_template_without_accelerators_beside_templates_with_them_gets_no_devices(row):
+def test_of_several_templates_only_those_with_accelerators_get_devices(row):
     tree = build_pair(row, cpu(), admitting.gpus(8))
     assert check_devices(row, tree)[-2:] == [False, True]
     assert not any(list_codes(row, tree))
@@ -245,7 +245,7 @@ def test_a_template_without_accelerators_beside_templates_with_them_gets_no_devi
     assert working.apply_patch(row, after, BY) == after
 
 
-def test_a_workload_without_accelerators_gets_a_warning_and_no_devices_unless_the_author_names_its_containers():
+def test_a_workload_without_accelerators_gets_devices_only_in_named_containers():
     assert check_devices(LWS, build_pair(LWS, cpu(), cpu())) == [False, False]
     assert list_codes(LWS, build_pair(LWS, cpu(), cpu())) == [["NoAccelerator"], ["NoAccelerator"]]
     chosen = build_pair(PYTORCH, cpu(), admitting.gpus(8), annotations={"railwright.io/containers": "c"})

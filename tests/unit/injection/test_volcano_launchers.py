@@ -18,7 +18,7 @@ def build_pod(task: str) -> dict:
 
 
 @pytest.mark.parametrize("name", [*LAUNCHERS, *OTHERS])
-def test_a_task_without_accelerators_gets_settings_of_open_mpi_by_its_name_and_nothing_else(name):
+def test_a_task_named_like_a_launcher_gets_only_open_mpi_settings(name):
     job = working.build_workload(VOLCANO, working.build_template(), label="f")
     tasks = ((name, cpu()), ("ranks", gpus(8)))
     job["spec"]["tasks"] = [{"name": task, "template": working.build_template(own)} for task, own in tasks]
@@ -34,7 +34,7 @@ def test_a_task_without_accelerators_gets_settings_of_open_mpi_by_its_name_and_n
 
 
 @pytest.mark.parametrize("name", LAUNCHERS)
-def test_placement_ranks_a_task_first_that_admission_treats_as_a_launcher(name):
+def test_placement_puts_the_launcher_of_admission_first_in_rank_order(name):
     first, ranks, *others = [
         membership.find_rank(admitting.decode_pod(build_pod(task))) for task in (name, "ranks", *OTHERS)
     ]

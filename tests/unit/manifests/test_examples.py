@@ -72,7 +72,7 @@ def test_the_labelled_job_is_admitted_as_its_handwritten_twin(site):
         assert read_meaning(given[role]) != read_meaning(twin), "the job must lack what the webhook is to add"
 
 
-def test_mpi_ranks_read_by_file_what_mpirun_passed():
+def test_mpi_ranks_get_by_file_the_variables_of_the_handwritten_mpirun():
     site = "pvrdma-mpi"
     twins = read_ranks(list_pods(load(site, "handwritten")))
     ours = read_ranks({role: admit(site, pod) for role, pod in list_pods(load(site, "job")).items()})

@@ -112,7 +112,7 @@ def list_panels(dashboard):
 
 
 @dashboards
-def test_panels_ask_only_for_metrics_and_show_only_labels_that_exist(dashboard):
+def test_dashboard_queries_use_only_existing_metrics_and_labels(dashboard):
     for target in (target for panel in list_panels(dashboard) for target in panel["targets"]):
         assert list_problems(target["expr"]) == []
         shown = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
@@ -157,7 +157,7 @@ def entries() -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def test_alerts_ask_only_for_metrics_and_show_only_labels_that_exist():
+def test_alert_queries_use_only_existing_metrics_and_labels():
     for alert in ALERTS:
         assert list_problems(alert["expr"]) == []
         text = alert["annotations"]["summary"] + alert["annotations"]["description"]

@@ -28,13 +28,13 @@ def test_the_values_of_the_page_are_shipped():
         assert (type(shipped), shipped) == (type(json.loads(value)), json.loads(value)), key
 
 
-def test_https_to_the_extender_is_verified():
+def test_schedulers_verify_the_certificate_of_the_extender():
     assert ENTRY["urlPrefix"].startswith("https://") == ENTRY["enableHTTPS"]
     assert ENTRY["tlsConfig"].get("caFile")
     assert "insecure" not in ENTRY["tlsConfig"]
 
 
-def test_volcano_gets_the_types_it_reads():
+def test_values_of_volcanos_configuration_have_the_types_that_it_reads():
     assert isinstance(ARGUMENTS["extender.managedResources"], list)
     assert isinstance(ARGUMENTS["extender.ignorable"], bool)
     order = [plugin["name"] for plugin in PLUGINS]
@@ -43,5 +43,5 @@ def test_volcano_gets_the_types_it_reads():
     assert not [key for key in ARGUMENTS if "jobReady" in key], "Volcano reads its failure as ready"
 
 
-def test_both_manage_the_same_resources():
+def test_kube_scheduler_and_volcano_examples_manage_the_same_resources():
     assert [resource["name"] for resource in ENTRY["managedResources"]] == ARGUMENTS["extender.managedResources"]

@@ -113,11 +113,11 @@ def test_networks_are_appended_and_the_users_stay_as_written(text, ours, expecte
     assert merge(text, ours, "team").text == expected
 
 
-def test_a_network_of_the_pods_own_namespace_counts_whether_qualified_or_not():
+def test_a_network_of_the_pods_namespace_is_found_with_or_without_its_namespace():
     assert merge("lan2", [RAIL0], "prod").text == "lan2"
     assert merge("lan2", [RAIL0], "team").text == "lan2,prod/lan2"
 
 
-def test_merging_into_a_value_multus_cannot_read_is_refused():
+def test_a_networks_annotation_that_multus_cannot_read_is_rejected():
     with pytest.raises(network_selection.InvalidNetworksError):
         merge("a,,b", [RAIL0], "team")

@@ -145,14 +145,14 @@ def test_nvshmem_and_ucx_get_the_facts_of_a_roce_fabric():
     assert (six["NVSHMEM_IB_ADDR_FAMILY"], six["NVSHMEM_IB_ADDR_RANGE"]) == ("AF_INET6", "fd00::/8")
 
 
-def test_nvshmem_speaks_libfabric_on_efa():
+def test_nvshmem_uses_libfabric_on_efa():
     assert derive_library_variables("efa", FACTS) == BOOTSTRAP | {
         "NVSHMEM_REMOTE_TRANSPORT": "libfabric",
         "NVSHMEM_LIBFABRIC_PROVIDER": "efa",
     }
 
 
-def test_only_the_first_word_of_a_variable_name_identifies_its_library():
+def test_the_library_of_a_variable_is_found_from_the_first_word_of_its_name():
     assert libraries.detect(["A", "NVSHMEM_DEBUG"]) == {"NVSHMEM"}
     assert libraries.detect(["UCX_TLS", "NVSHMEM_X"]) == {"UCX", "NVSHMEM"}
     assert libraries.detect(["OMPI_MCA_pml", "MY_UCX_TLS", "UCX", "ucx_tls", "UCXX_A"]) == frozenset()
@@ -169,7 +169,7 @@ def test_ucx_may_use_rdma_by_the_names_of_its_transports():
 @pytest.mark.parametrize(
     ("transport", "host_network"), [("roce", False), ("roce", True), ("erdma", True), ("pvrdma", True)]
 )
-def test_the_rails_addresses_select_no_gid_of_the_hosts(transport, host_network):
+def test_no_address_range_is_derived_on_the_host_network(transport, host_network):
     nccl = model.Nccl(address_range="10.0.0.0/8")
     fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
     case = derive.Case(fabric, ("mlx5_bond_0",), host_network)

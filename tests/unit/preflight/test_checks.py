@@ -344,7 +344,7 @@ def test_malformed_lines_are_skipped_and_valid_ones_beside_them_count(tmp_path):
         ("flags", "state", True),
     ],
 )
-def test_an_interface_counts_only_while_packets_can_pass(tmp_path, flags, state, ready):
+def test_an_interface_is_ready_only_while_packets_can_pass(tmp_path, flags, state, ready):
     node = sysfs_trees.build_roce(tmp_path, rails=1)
     node.write("/sys/class/net/net1/flags", flags)
     node.write("/sys/class/net/net1/operstate", state)

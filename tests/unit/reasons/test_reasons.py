@@ -50,7 +50,7 @@ def test_equal_reasons_count_as_one():
     ("count", "noun", "expected"),
     [(1, "leaf", "1 leaf"), (2, "leaf", "2 leaves"), (0, "pod", "0 pods"), (1, "pod", "1 pod")],
 )
-def test_nouns_follow_their_count(count, noun, expected):
+def test_nouns_are_plural_unless_the_count_is_one(count, noun, expected):
     assert text.format_count(count, noun) == expected
 
 

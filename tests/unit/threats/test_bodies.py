@@ -134,7 +134,7 @@ async def assert_malformed(build, paths, body: bytes) -> None:
             assert (status, bool(answer["error"]["reason"])) == (400, True), path
 
 
-async def test_verbs_of_volcano_whose_failure_it_reads_as_ready_are_not_offered():
+async def test_verbs_whose_failure_volcano_treats_as_success_are_not_offered():
     async with test_utils.TestClient(test_utils.TestServer(build_extender())) as client:
         for verb in ("jobready", "jobReady", "ready", "jobenqueueable", "reclaimable", "preemptable"):
             assert (await post(client, f"/volcano/{verb}", b'{"job": {}}'))[0] == 404, verb

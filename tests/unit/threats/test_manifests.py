@@ -73,7 +73,7 @@ def rules(account: str) -> Iterator[tuple[dict, bool]]:
 
 
 @every_deployment
-def test_t14_our_pods_have_no_right_they_do_not_need(name):
+def test_t14_pods_of_railwright_have_only_necessary_rights(name):
     pod = pod_of(name)
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -190,7 +190,7 @@ def test_replicas_spread_where_there_are_two_nodes(name):
     assert "requiredDuringSchedulingIgnoredDuringExecution" not in affinity, "it would stop a rollout on one node"
 
 
-def test_the_limit_of_annotations_is_one_number_everywhere():
+def test_code_and_admission_policy_use_the_same_limit_of_annotations():
     for policy in objects("ValidatingAdmissionPolicy"):
         if policy["metadata"]["name"].startswith("railwright-injected"):
             (validation,) = policy["spec"]["validations"]
@@ -200,7 +200,7 @@ def test_the_limit_of_annotations_is_one_number_everywhere():
 
 
 @pytest.mark.parametrize("name", ["railwright-webhook", "railwright-extender", "railwright-certs"])
-def test_a_start_may_take_three_minutes(name):
+def test_startup_probes_allow_three_minutes(name):
     container = pod_of(name)["containers"][0]
     startup = container["startupProbe"]
     assert startup["httpGet"] == container["livenessProbe"]["httpGet"]  # readiness may wait for the cluster
@@ -208,7 +208,7 @@ def test_a_start_may_take_three_minutes(name):
     assert "initialDelaySeconds" not in container["livenessProbe"]  # it is the startup probe that waits
 
 
-def test_the_webhook_has_two_pods_that_drain():
+def test_the_webhook_has_two_replicas_and_a_drain_period():
     spec = DEPLOYMENTS["railwright-webhook"]
     pod = spec["template"]["spec"]
     assert spec["replicas"] >= 2
@@ -314,7 +314,7 @@ def list_ingress(name: str) -> dict[str, list]:
     }
 
 
-def test_t08_t09_network_policies_open_only_our_ports():
+def test_t08_t09_network_policies_open_only_the_ports_of_railwright():
     assert POLICIES["railwright"]["podSelector"] == {}, "every pod of the namespace"
     assert POLICIES["railwright"]["policyTypes"] == ["Ingress", "Egress"]
     for name in DEPLOYMENTS:

@@ -87,7 +87,7 @@ def test_t06_t07_written_values_are_encoded(tenant):
             assert json.loads(operation["value"])["fabric"] == "f"
 
 
-def test_t06_a_foreign_network_brings_only_its_device():
+def test_t06_a_network_of_another_namespace_adds_only_its_device():
     """Multus decides whether it may be attached (namespaceIsolation); railwright reads only its resource name."""
     foreign = pod(annotations={names.NETWORKS: "other/theirs"})
     networks = {("other", "theirs"): "x.y/vf", ("prod", "lan2"): None, ("prod", "lan3"): None}

@@ -178,7 +178,7 @@ def test_each_report_has_a_state_with_its_reason(case):
 
 
 @pytest.mark.parametrize(("network", "state"), [("Socket", report.TCP), ("IB", report.UNKNOWN)])
-def test_channel_lines_alone_are_enough_to_find_the_network(network, state):
+def test_the_network_is_found_from_channel_lines_alone(network, state):
     """As in an excerpt, in which the line that NCCL writes at its start is missing."""
     log = rank("w-0", 0, network=network, channels=("0",)).splitlines()[-1:]
     results = report.assess_logs([("a", log)], report.Expected())

@@ -140,7 +140,7 @@ fabrics:
 """
 
 
-def test_a_policy_without_rails_is_said(view, tmp_path):
+def test_a_policy_without_rails_is_reported(view, tmp_path):
     policy = tmp_path / "policy.yaml"
     policy.write_text("apiVersion: railwright.io/v1alpha1\nfabrics: {t: {transport: tcp}}\n")
     assert view("fabric", "--policy", str(policy))[:2] == (0, "the policy defines no fabric with rails\n")
@@ -184,7 +184,7 @@ COLUMNS = (
 )
 
 
-def test_a_text_that_may_be_wrapped_continues_below_itself():
+def test_a_wrapped_cell_continues_in_its_own_column():
     columns = [formats.Column("GANG"), formats.Column("WHY", wrap=True)]
     lines = formats.format_table(columns, [("a-gang-of-some-length", "eight pods remain, and nothing is free")], 41)
     assert lines[1] == f"a-gang-of-some-length  eight pods remain,\n{' ' * 23}and nothing is\n{' ' * 23}free"

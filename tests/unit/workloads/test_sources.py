@@ -56,7 +56,7 @@ def test_the_label_in_the_template_of_a_runtime_reaches_its_pods(kind, place, la
         assert limits["nvidia.com/mlx5_0"] == "1"
 
 
-def test_each_clique_opts_in_by_its_own_label():
+def test_each_clique_of_grove_opts_in_by_its_own_label():
     pods = templates.expand(cliques("pworker", "dworker"), "default")
     assert [(pod.part, pod.pods, pod.pod["metadata"].get("labels", {}).get(FABRIC)) for pod in pods] == [
         ("clique pleader", 1, None),
