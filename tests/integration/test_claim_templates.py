@@ -1,19 +1,13 @@
 """Claim templates on the real API server and its allocator: pods name them, and railwright writes them."""
 
 import devices
+import pytest
 import pytest_asyncio
 from plane import claim_gangs, conditions, gangs, manifests
 
 POLICY = manifests.policy({"efa": manifests.fabric_of_claims(transport="efa", railsPerPod="proportional")})
 CLASSES = (devices.GPU_CLASS, devices.NIC_CLASS)
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def installed(
-    namespace, module_site, device_classes
-):  # in this order: it is unregistered before its namespace goes
-    yield await module_site.install(POLICY, namespace)
-    await module_site.unregister()
+pytestmark = pytest.mark.usefixtures("device_classes")
 
 
 @pytest_asyncio.fixture(loop_scope="session")

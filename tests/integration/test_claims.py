@@ -1,6 +1,7 @@
 """Rails and GPUs of Dynamic Resource Allocation, on the real API server and its allocator."""
 
 import devices
+import pytest
 import pytest_asyncio
 from plane import claim_gangs, gangs
 
@@ -17,13 +18,7 @@ def build_rail_class(rail):
 
 
 CLASSES = (devices.GPU_CLASS, *(build_rail_class(rail) for rail in range(4)))
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def claims(plane, device_classes):
-    """Yield the installation beside kube-scheduler, and the device classes."""
-    async with gangs.running(plane) as running:
-        yield running
+pytestmark = pytest.mark.usefixtures("device_classes")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -33,7 +28,7 @@ async def two_nodes(nodes):
         await nodes.make_with_slices(name)
 
 
-async def test_extended_resources_of_device_classes_are_rails(plane, claims, namespace, two_nodes):
+async def test_extended_resources_of_device_classes_are_rails(plane, kube, namespace, two_nodes):
     client = plane.api
     places = {await gangs.place(client, namespace, f"p{number}", gpus=1) for number in range(2)}
     assert places == {"slices-0", "slices-1"}  # each node has one device a rail
@@ -47,10 +42,10 @@ async def test_extended_resources_of_device_classes_are_rails(plane, claims, nam
     assert await gangs.wait_for_node(client, namespace, "p2") in places
 
 
-async def test_device_plugins_and_slices_are_used_together(plane, claims, namespace, nodes):
+async def test_device_plugins_and_slices_are_used_together(plane, kube, namespace, nodes):
     await nodes.make_with_slices("slices-0")
     await nodes.make("plugin-0", rails=gangs.ONE_EACH)
     first = await gangs.place(plane.api, namespace, "p0", gpus=1)
     if first == "plugin-0":  # kube-scheduler leaves its rails to the extender
-        await gangs.wait_until_taken(claims, first)
+        await gangs.wait_until_taken(kube, first)
     assert {first, await gangs.place(plane.api, namespace, "p1", gpus=1)} == {"slices-0", "plugin-0"}

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 
 import pytest
-import pytest_asyncio
 from plane import gangs
 
 GROUP, JOBSET = gangs.GROUP, "jobset.sigs.k8s.io/jobset-name"
@@ -15,12 +14,6 @@ _SOFT_SPREAD = {
     "labelSelector": {"matchLabels": {"app": "none"}},
 }
 PREFERRING = {"topologySpreadConstraints": [_SOFT_SPREAD]}  # so that filter leaves all nodes
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def kube(plane):
-    async with gangs.running(plane) as running:
-        yield running
 
 
 async def test_a_gang_takes_the_tightest_leaf_that_holds_it(plane, kube, nodes, namespace):

@@ -26,13 +26,6 @@ async def plane():
         yield running
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def counted(plane):
-    """Yield railwright, called by a kube-scheduler that counts the rails, as in the shipped example."""
-    async with gangs.running(plane) as running:
-        yield running
-
-
 def build_group(name: str, minimum: int, key: str = "") -> apis.Object:
     spec = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
     if key:
@@ -68,7 +61,7 @@ async def wait_refused(plane, namespace, name) -> None:
 
 
 @pytest.mark.parametrize(("size", "key"), [(24, ""), (12, gangs.LEAF)], ids=["no key", "leaf key"])
-async def test_a_gang_that_fits_nowhere_does_not_block_the_next_gang(plane, counted, nodes, namespace, size, key):
+async def test_a_gang_that_fits_nowhere_does_not_block_the_next_gang(plane, kube, nodes, namespace, size, key):
     await gangs.make_leaves(nodes, few=4, right=8, many=11)
     await gangs.create(plane.api, namespace, build_pods("next", 8))
     await start(plane, namespace, "big", size, key)
@@ -78,7 +71,7 @@ async def test_a_gang_that_fits_nowhere_does_not_block_the_next_gang(plane, coun
 
 
 @pytest.mark.parametrize("key", ["", gangs.LEAF], ids=["no key", "leaf key"])
-async def test_two_simultaneous_gangs_get_a_leaf_each(plane, counted, nodes, namespace, key):
+async def test_two_simultaneous_gangs_get_a_leaf_each(plane, kube, nodes, namespace, key):
     await gangs.make_leaves(nodes, one=6, two=6, few=2)
     for name in ("left", "right"):
         await gangs.create(plane.api, namespace, build_pods(name, 6))
@@ -89,11 +82,11 @@ async def test_two_simultaneous_gangs_get_a_leaf_each(plane, counted, nodes, nam
     assert sorted(leaves, key=str) == [{"one"}, {"two"}]
 
 
-async def test_a_job_without_a_group_size_is_a_gang_of_its_parallelism(plane, counted, nodes, namespace):
+async def test_a_job_without_a_group_size_is_a_gang_of_its_parallelism(plane, kube, nodes, namespace):
     await gangs.make_leaves(nodes, few=4, right=8, many=11)
-    await gangs.start_job(counted, namespace, gangs.job("train", 8))
+    await gangs.start_job(kube, namespace, gangs.job("train", 8))
     placed = await gangs.wait_bound(plane.api, namespace, 8, f"{gangs.JOB_NAME}=train")
     assert all("schedulingGroup" in pod["spec"] for pod in placed)
     assert set(gangs.list_leaves(placed)) == {"right"}
-    explanation = await commands.explain(plane, counted.extender, namespace, placed[0]["metadata"]["name"])
+    explanation = await commands.explain(plane, kube.extender, namespace, placed[0]["metadata"]["name"])
     assert explanation["gang"]["size"] == 8

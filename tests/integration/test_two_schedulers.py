@@ -4,17 +4,10 @@ Each node has a rail for one pod, and GPUs for several. Each scheduler counts th
 """
 
 import pytest
-import pytest_asyncio
 from plane import commands, gangs, manifests, waiting
 from plane import site as sites
 
 SMALL = {"gpus": 2}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def both(plane):
-    async with gangs.beside_volcano(plane) as running:
-        yield running
 
 
 async def create_for_kube(both, namespace, gang, size):

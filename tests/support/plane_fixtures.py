@@ -103,16 +103,6 @@ async def namespace(plane, nodes):
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def serve(plane):
-    """`await serve("webhook", *options)`: one of our servers, ended after the test."""
-    before = len(plane.servers)
-    yield plane.serve
-    for server in plane.servers[before:]:
-        await server.stop()
-    del plane.servers[before:]
-
-
-@pytest_asyncio.fixture(loop_scope="session")
 async def controllers(plane):
     """`await controllers.start("mpi-operator")`: a real controller of jobs, started once a run."""
     return plane.controllers
@@ -133,6 +123,24 @@ async def module_site(plane):
     from plane import site as sites
 
     async with sites.running(plane) as installation:
+        yield installation
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def kube(plane):
+    """Yield railwright for all tests of a file, and kube-scheduler, which calls its extender and counts the rails."""
+    from plane import gangs
+
+    async with gangs.running(plane) as installation:
+        yield installation
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def both(plane):
+    """Yield the same with Volcano, which calls the same extender."""
+    from plane import gangs
+
+    async with gangs.beside_volcano(plane) as installation:
         yield installation
 
 

@@ -1,22 +1,15 @@
 """Faults of nodes, devices and pods, with both real schedulers and the extender."""
 
-import pytest_asyncio
 from plane import gangs, waiting
 from plane import site as sites
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def kube(plane):
-    async with gangs.beside_volcano(plane) as running:
-        yield running
-
-
-async def test_43_a_recreated_node_is_placed_by_its_new_leaf_label(plane, kube, nodes, namespace):
+async def test_43_a_recreated_node_is_placed_by_its_new_leaf_label(plane, both, nodes, namespace):
     await nodes.make("again", rails=gangs.ONE_EACH, labels={gangs.LEAF: "old"})
     assert await gangs.place(plane.api, namespace, "holder", gpus=0) == "again"
     await nodes.remove("again")
     await nodes.make("again", rails=gangs.ONE_EACH, labels={gangs.LEAF: "new"})
-    await gangs.wait_until_taken(kube, "again")
+    await gangs.wait_until_taken(both, "again")
     await plane.api.create(gangs.pod("next", labels={"name": "next"}, gpus=0), namespace=namespace)
     await gangs.wait_event(plane.api, namespace, "next", gangs.SHORT)
     await plane.api.delete("Pod", "holder", namespace, grace=0)
@@ -24,19 +17,19 @@ async def test_43_a_recreated_node_is_placed_by_its_new_leaf_label(plane, kube, 
     await gangs.make_leaves(nodes, tight=3, wide=5)
     await nodes.remove("tight-02")
     await nodes.make("tight-02", rails=gangs.ONE_EACH, labels={gangs.LEAF: "wide", gangs.SPINE: "s0"})
-    placed = {gangs.get_node(pod) for pod in await gangs.run_gang(kube, namespace, "train", 3)}
+    placed = {gangs.get_node(pod) for pod in await gangs.run_gang(both, namespace, "train", 3)}
     assert placed.isdisjoint({"tight-00", "tight-01"}), placed
 
 
-async def test_50_replacement_pods_of_a_lost_node_stay_in_the_leaf_of_their_gang(plane, kube, nodes, namespace):
+async def test_50_replacement_pods_of_a_lost_node_stay_in_the_leaf_of_their_gang(plane, both, nodes, namespace):
     await gangs.make_leaves(nodes, peers=6)
     peers = [f"peers-{index:02}" for index in range(6)]
-    before = kube.proxy.counts["/volcano/allocate"]
+    before = both.proxy.counts["/volcano/allocate"]
     lost: list[str] = []
 
     async def lose(request):
-        if request.path == "/volcano/allocate" and kube.proxy.counts[request.path] == before + 3:
-            lost.append(min(await gangs.list_full(kube, peers)))
+        if request.path == "/volcano/allocate" and both.proxy.counts[request.path] == before + 3:
+            lost.append(min(await gangs.list_full(both, peers)))
             await nodes.remove(lost[0])
             await gangs.make_leaves(nodes, tighter=4)  # where all four would go if none of them were placed yet
 
@@ -53,18 +46,18 @@ async def test_50_replacement_pods_of_a_lost_node_stay_in_the_leaf_of_their_gang
         return listed
 
     stranded: list[str] = []
-    kube.proxy.hook = lose
+    both.proxy.hook = lose
     await plane.api.create(gangs.volcano_job("gang", 4, gpus=0), namespace=namespace)
     await waiting.wait(lambda: lost, describe="a node to be lost in the middle of the gang")
-    kube.proxy.hook = None
+    both.proxy.hook = None
     gang = await waiting.wait(is_complete, seconds=60, describe="the gang to be whole on nodes that are there")
     assert set(gangs.list_leaves(gang)) == {"peers"}, gangs.list_leaves(gang)
-    await sites.wait_metric(kube.extender, "railwright_assumed_pods", 0)
+    await sites.wait_metric(both.extender, "railwright_assumed_pods", 0)
 
-    await kube.extender.kill()
-    await kube.start_extender()
+    await both.extender.kill()
+    await both.start_extender()
     taken = {gangs.get_node(pod) for pod in gang}
-    assert await gangs.list_full(kube, [name for name in peers if name not in lost]) == taken
+    assert await gangs.list_full(both, [name for name in peers if name not in lost]) == taken
     gone = gang[1]["metadata"]
     await plane.api.delete("Pod", gone["name"], namespace, grace=0)
 
