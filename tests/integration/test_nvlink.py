@@ -22,13 +22,13 @@ async def installed(plane, namespace, module_site):
     await module_site.unregister()
 
 
-async def make_racks(nodes, **sizes):
-    """Create NVLink domains with these numbers of nodes, under one leaf."""
+async def make_racks(nodes, gpus, **sizes):
+    """Create NVLink domains with these numbers of nodes, each with these GPUs, under one leaf."""
     for rack, size in sizes.items():
         for number in range(size):
             name = f"{rack}-{number}"
             labels = {CLIQUE: f"6f1c-{rack}.1", LEAF: "leaf-0"}
-            await nodes.make(name, gpus=4, rails=gangs.ONE_EACH, labels=labels)
+            await nodes.make(name, gpus=gpus, rails=gangs.ONE_EACH, labels=labels)
 
 
 def list_racks(pods):
@@ -39,7 +39,7 @@ def list_racks(pods):
 
 async def test_kube_scheduler_keeps_each_segment_in_one_nvlink_domain(plane, nodes, installed, namespace):
     """Two domains of three nodes could hold the gang of six, but not in segments of two."""
-    await make_racks(nodes, a=3, b=3, c=2)
+    await make_racks(nodes, 4, a=3, b=3, c=2)
     kinds = {"rails": {}, "fabric": "gb200", "annotations": {SEGMENT: "2"}}
     await plane.api.create(gangs.job("train", 6, gpus=4, **kinds), namespace=namespace)
     pods = await gangs.wait_bound(plane.api, namespace, 6, f"{gangs.JOB_NAME}=train")
@@ -49,10 +49,7 @@ async def test_kube_scheduler_keeps_each_segment_in_one_nvlink_domain(plane, nod
 
 
 async def test_volcano_keeps_each_segment_in_one_nvlink_domain(nodes, volcano_gangs):
-    for rack, size in {"a": 3, "b": 3, "c": 2}.items():
-        for number in range(size):
-            labels = {CLIQUE: f"6f1c-{rack}.1", LEAF: "leaf-0"}
-            await nodes.make(f"{rack}-{number}", rails=gangs.ONE_EACH, labels=labels)
+    await make_racks(nodes, 8, a=3, b=3, c=2)
     fabric = {**FABRIC, "gpusPerNode": 8, "nvlinkSegment": 2}
     await volcano_gangs.install(manifests.policy({"gb200": fabric}), predicateVerb="predicate")
     pods = await volcano_gangs.run("train", 6, fabric="gb200")
