@@ -26,17 +26,10 @@ def locate(*path):
     ("kind", "spec", "templates"),
     [
         ("Pod", POD["spec"], [("", ("spec", "containers", 0))]),
-        ("CronJob", {"jobTemplate": {"spec": {"template": POD}}}, [("", locate("jobTemplate", "spec", "template"))]),
         (
             "Job",
             {"tasks": [pods(1, name="master"), pods(7, name="worker")]},
             [("master", locate("tasks", 0, "template")), ("worker", locate("tasks", 1, "template"))],
-        ),
-        (
-            "MPIJob",
-            {"mpiReplicaSpecs": {"Launcher": pods(1), "Worker": pods(4)}},
-            [("Launcher", locate("mpiReplicaSpecs", "Launcher", "template")),
-             ("Worker", locate("mpiReplicaSpecs", "Worker", "template"))],
         ),
         (
             "LeaderWorkerSet",
