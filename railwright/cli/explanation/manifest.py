@@ -50,12 +50,16 @@ def _read_templates(arguments: argparse.Namespace, namespace: str) -> Sequence[t
     """Return the pods of all files. Raise UnreadableError if there are none."""
     pod_templates: list[templates.Template] = []
     paths = options.find_files(arguments)
-    for tree in (tree for path in paths for tree in object_files.read_manifest(output.read_text(path), path)):
-        tree_templates = templates.expand(tree, namespace)
-        if not tree_templates:
-            note = templates.locate_label(tree) or "has no pod template that railwright knows, skipped"
-            output.print_note(f"{templates.format_title(tree)}: {note}")
-        pod_templates += tree_templates
+    for path in paths:
+        for tree in object_files.read_manifest(output.read_text(path), path):
+            try:
+                tree_templates = templates.expand(tree, namespace)
+            except output.UnreadableError as error:
+                raise output.UnreadableError(f"{path}: {error}") from None
+            if not tree_templates:
+                note = templates.locate_label(tree) or "has no pod template that railwright knows, skipped"
+                output.print_note(f"{templates.format_title(tree)}: {note}")
+            pod_templates += tree_templates
     if not pod_templates:
         raise output.UnreadableError(f"{', '.join(paths)}: contains no pod and no pod template")
     return pod_templates

@@ -75,7 +75,7 @@ def expand(tree: Tree, namespace: str) -> list[Template]:
             msgspec.convert(template.pod, views.Pod)
         except msgspec.ValidationError as error:
             mismatch = object_files.describe_mismatch(error)
-            raise output.UnreadableError(f"{template.owner}: its pod template is not valid: {mismatch}") from None
+            raise output.UnreadableError(f"{template.owner}: {mismatch}") from None
     return templates
 
 

@@ -266,11 +266,11 @@ def test_a_value_of_the_wrong_type_is_named_with_its_path_and_the_fix(explain, v
     variable = {"name": "NCCL_IB_TIMEOUT", "value": value}
     code, out, err = explain(admitting.pod(admitting.gpus(8, env=[variable])))
     assert (code, out) == (2, "")
-    assert err == (f"railwright: Pod prod/p: its pod template is not valid: spec.containers[0].env[0].value: {said}\n")
+    assert err.endswith(f"m.yaml: Pod prod/p: spec.containers[0].env[0].value: {said}\n")
     template = {"metadata": {"labels": {"railwright.io/fabric": value}}, "spec": {"containers": [{"name": "c"}]}}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": template}}
     code, _, err = explain(job)
-    assert (code, err) == (2, f"railwright: Job default/j: spec.template.metadata.labels[...]: {said}\n")
+    assert (code, err.endswith(f"m.yaml: Job default/j: spec.template.metadata.labels[...]: {said}\n")) == (2, True)
 
 
 @pytest.mark.parametrize(
