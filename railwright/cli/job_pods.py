@@ -224,13 +224,16 @@ async def _explain_absence(client: clients.Client, namespace: str, form: str, na
         is_own, time, event = max(rejections, key=operator.itemgetter(0, 1))
         owner = f"{event.involved_object.kind} {event.involved_object.name}"
         message = output.escape_controls(f"Event {event.reason} at {time} of {owner}: {event.message}")
-        other = f"if {owner} is another job's, the pods of a finished job may be deleted, or -n NAMESPACE is missing"
+        other = (
+            f"if {owner} belongs to another job, the pods of yours may have been deleted, or -n NAMESPACE is missing"
+        )
         return message if is_own else f"{message}; {output.escape_controls(other)}"
     if cause := await _describe_workload(client, namespace, form, last):
         return cause
     return (
         "check the name, or select another namespace with -n NAMESPACE. If its pods were rejected, an Event says why: "
-        f"kubectl get events --field-selector type=Warning -n {namespace}; those of a finished job may be deleted"
+        f"kubectl get events --field-selector type=Warning -n {namespace}. The pods of a finished job may have been "
+        "deleted"
     )
 
 
@@ -262,7 +265,7 @@ async def _describe_workload(client: clients.Client, namespace: str, form: str, 
         cause = (
             "is suspended, so its controller creates no pods until a queue such as Kueue, or its author, resumes it"
             if is_suspended
-            else "exists. Its controller has created no pod yet, or the pods were deleted, as those of a finished job"
+            else "exists, but its controller has created no pod yet, or its pods were deleted after it finished"
         )
         return f"{kind.name} {name} {cause}. To see why: kubectl describe {title.lower()} {name} -n {namespace}"
     if not absent:

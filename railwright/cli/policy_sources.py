@@ -18,8 +18,8 @@ LAST_CONFIG_MAP = f"ConfigMap {installed_names.NAMESPACE}/{installed_names.LAST_
 _FORBIDDEN = 403
 _FROM_FILE = "To read it from a file: --policy FILE"
 _NO_POLICY = (
-    f"there is no {CONFIG_MAP}: railwright is not installed in this cluster, has no policy yet, or has other names, "
-    "which RAILWRIGHT_NAMESPACE and RAILWRIGHT_INSTALLATION tell commands; to see which: railwright check"
+    f"there is no {CONFIG_MAP}: railwright is not installed in this cluster, has no policy yet, or was installed "
+    "under other names (set RAILWRIGHT_NAMESPACE and RAILWRIGHT_INSTALLATION); to see which: railwright check"
 )
 
 DISABLED = (

@@ -31,13 +31,14 @@ _DISABLED = """\
 Labelled pods are then created as they are written: without networks and NCCL settings they train over TCP, if at all.
 - Running pods keep what they have.
 - Jobs whose templates were changed before still request rails; their new pods get no networks and no NCCL settings.
-- A Job that is created then and labelled only on the Job does not pass the label to its pods. They are not injected
-  after `enable` either: delete the Job and create it again.
-- The servers, the extender and the check of the policy go on. To place pods without the extender, change the scheduler.
-{undo} {install} enables it too, also if nobody wants that yet: pause Argo CD or Flux."""
+- A Job that is created then, with the label only on the Job itself, does not pass the label to its pods. They are not
+  injected after `enable` either: delete the Job and create it again.
+- The servers, the extender and the validation of policies keep running. To place pods without the extender, change the
+  configuration of the scheduler.
+{undo} {install} would enable it too, even if nobody intends that: pause Argo CD or Flux until then."""
 _ENABLED = """\
-Pods that were created meanwhile stay as they are; create them again to give them their network. So do Jobs that were
-created meanwhile with the label only on the Job. Verify: railwright check"""
+Pods that were created meanwhile do not change; create them again to give them their network. Also create again each Job
+that was created meanwhile with the label only on the Job itself. Verify: railwright check"""
 
 
 class Switch:
@@ -83,7 +84,7 @@ class Switch:
             return
         if not saved:
             raise output.UnreadableError(
-                f"there is nothing to restore: no {self.copy}; to enable railwright: {_INSTALL}"
+                f"there is nothing to restore, because {self.copy} does not exist; to enable railwright: {_INSTALL}"
             )
         if not has_webhooks and all(item["kind"] != _WEBHOOKS for item in saved):
             raise output.UnreadableError(

@@ -262,7 +262,7 @@ async def test_events_and_warnings_report_that_the_webhook_may_not_read_template
     response = await admit(replica, KINDS[0])
     (name,) = find_template_names(response)
     (warning,) = response["warnings"]
-    assert f"the webhook may not create ResourceClaimTemplate {name}, without which pods wait" in warning
+    assert f"the webhook may not create ResourceClaimTemplate {name}, so pods stay Pending" in warning
     assert warning.endswith(f"; the operator must {shortcomings.GRANT_CLAIMS}")
     assert not list_templates(server)
     answer = plan_pod(pod(gpus(4)), replica.policy, replica.state.build_facts("prod"))

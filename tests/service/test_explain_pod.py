@@ -545,8 +545,8 @@ async def test_the_newest_rejection_is_shown_for_a_job_without_pods(cluster, run
     assert (code, err) == (2, f"{said} FabricRefused at 2026-11-30T20:02:00Z of Job llm: {refusal}\n")
     del cluster.lists[EVENTS][1:3]
     assert (await run(*words, "-n", "prod"))[2] == (
-        f"{said} FabricRefused at 2026-11-30T20:09:00Z of Job llm-workers-0: of a JobSet llm; if Job llm-workers-0 is "
-        "another job's, the pods of a finished job may be deleted, or -n NAMESPACE is missing\n"
+        f"{said} FabricRefused at 2026-11-30T20:09:00Z of Job llm-workers-0: of a JobSet llm; if Job llm-workers-0 "
+        "belongs to another job, the pods of yours may have been deleted, or -n NAMESPACE is missing\n"
     )
     # no right to read Events and workloads
     cluster.fault = lambda request: 403 if request.path.startswith((EVENTS, "/apis/")) else None
@@ -558,7 +558,12 @@ async def test_the_newest_rejection_is_shown_for_a_job_without_pods(cluster, run
     ("form", "path", "spec", "said"),
     [
         ("job", f"{JOBS}/llm", {"suspend": True}, "Job llm is suspended, so its controller creates no pods until"),
-        ("job", f"{JOBS}/llm", {}, "Job llm exists. Its controller has created no pod yet, or the pods were deleted"),
+        (
+            "job",
+            f"{JOBS}/llm",
+            {},
+            "Job llm exists, but its controller has created no pod yet, or its pods were deleted",
+        ),
         ("job", f"{JOBS}/other", {}, "there is no Job.batch of this name. Check kind and name, or select another"),
         (
             "pytorchjob",
@@ -636,7 +641,9 @@ async def test_a_job_and_a_jobset_of_one_name_are_told_apart(cluster, run, words
     if chosen:
         assert (code, f"{words}: pod {chosen}, the first that waits of 1 pod\n" in err) == (1, True), err
     else:
-        assert (code, "belongs to it; Job llm exists. Its controller has created no pod yet" in err) == (2, True), err
+        assert (code, "belongs to it; Job llm exists, but its controller has created no pod yet" in err) == (2, True), (
+            err
+        )
 
 
 async def test_pods_that_are_being_deleted_do_not_count_beside_those_of_the_new_job(cluster, run):

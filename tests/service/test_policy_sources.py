@@ -58,6 +58,6 @@ async def test_a_cluster_without_the_config_map_is_refused(stub, client):
         await policy_sources.fetch(client)
     assert str(refused.value) == (
         "there is no ConfigMap railwright-system/railwright-policy: railwright is not installed in this cluster, has "
-        "no policy yet, or has other names, which RAILWRIGHT_NAMESPACE and RAILWRIGHT_INSTALLATION tell commands; to "
+        "no policy yet, or was installed under other names (set RAILWRIGHT_NAMESPACE and RAILWRIGHT_INSTALLATION); to "
         "see which: railwright check. To read it from a file: --policy FILE"
     )

@@ -48,7 +48,7 @@ async def test_disable_deletes_bindings_first_and_enable_restores_them_last(clus
     left = {path for path in list_present(cluster) if "validatingwebhook" not in path}
     assert left == set()
     assert OTHER in cluster.stored
-    assert "labelled only on the Job" in out
+    assert "with the label only on the Job" in out
     cluster.changes.clear()
     code, out, _ = await run("enable")
     assert code == 0
@@ -136,7 +136,7 @@ async def test_the_webhooks_are_deleted_even_without_the_namespace(cluster, run)
     assert "To undo: railwright enable" not in out
     code, _, err = await run("enable")
     assert code == 2
-    assert "nothing to restore: no ConfigMap railwright-system/railwright-disabled; to enable railwright: " in err
+    assert "nothing to restore, because ConfigMap railwright-system/railwright-disabled does not exist" in err
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"kind": "Pod"}]'])

@@ -21,8 +21,8 @@ GROUP = "scheduling"
 
 _VOLCANO_LISTEN = "--volcano-listen"  # option of the extender: a port for Volcano alone
 _UNSEEN = (
-    "whether this scheduler asks the extender is not known: its configuration is a file. It does if the extender's "
-    "metric railwright_requests_total grows while such a pod is placed"
+    "the configuration of this scheduler is a file, so it is not known whether it calls the extender. It does if the "
+    "extender's metric railwright_requests_total grows while such a pod is placed"
 )
 _REPLACED = dt.timedelta(minutes=1)  # a replaced replica may answer while it ends, which takes 45 s at most
 _UNREACHED = (

@@ -62,7 +62,7 @@ class TopologyRequest(msgspec.Struct, frozen=True):
         known_keys = [key for key in presets.list_single_keys(self.placement) if is_known(key)]
         if not known_keys:
             raise NotWrittenError(
-                "no key of placement.domains is one that the scheduler reads, so no topology is written",
+                "the scheduler reads none of the keys of placement.domains, so no topology is written",
                 fix="name there the key of one node label for Kueue, and levels of HyperNodes such as "
                 "hypernode/level-1 for Volcano",
                 code=AdmissionCode.TOPOLOGY_NO_KEY,

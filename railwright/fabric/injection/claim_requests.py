@@ -96,7 +96,7 @@ def name_templates(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         draft.warn(*_warn_of_gpus(pod, ctx, plan, gpu))
     if ctx.known.without_templates:
         templates = text.join_fitting(plan.templates)
-        message = f"the webhook may not create ResourceClaimTemplate {templates}, without which pods wait"
+        message = f"the webhook may not create ResourceClaimTemplate {templates}, so pods stay Pending"
         fix = f"the operator must {shortcomings.GRANT_CLAIMS}"
         draft.warn(reasons.Reason(AdmissionCode.CLAIM_TEMPLATE_NOT_WRITTEN, message, fix=fix))
     for name, template in zip(claim_names, plan.templates, strict=True):

@@ -140,9 +140,9 @@ def _check_one_target(pod: drafts.AppliedPod, ctx: context.InjectionContext, res
     if missing > 0:
         raise reasons.RefusedError(
             "annotation",
-            f"annotation {names.NETWORKS}: a network uses {resource}, of which {missing} are not requested, and "
-            f"railwright cannot choose among {len(ctx.targets)} containers ({container_names}); add {missing} to the "
-            "request of the one that uses the network",
+            f"annotation {names.NETWORKS}: networks need {missing} more of {resource}, and railwright cannot choose "
+            f"among {len(ctx.targets)} containers ({container_names}); add {missing} to the request of the container "
+            "that uses the network",
         )
 
 

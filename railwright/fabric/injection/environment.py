@@ -153,7 +153,7 @@ def _warn_of_env_from(draft: drafts.Draft, container: views.Container, undeliver
     if missing := [one.name for one in undelivered if one.name not in container.env_by_name]:
         left_out = reasons.Reason(
             AdmissionCode.VARIABLES_LEFT_TO_ENV_FROM,
-            f"container {container.name} has envFrom, which entries of env override, so railwright does not set "
+            f"container {container.name} has envFrom, whose values env would override, so railwright does not set "
             f"{text.join_fitting(missing)} in env",
             fix="write what the job needs in env, or in the source of envFrom",
         )
@@ -364,11 +364,11 @@ def _explain_missed(draft: drafts.Draft, route: Route) -> None:
     if route.by_ssh and not route.at_home and _has_ucx(route):
         missed.append("UCX")
     readers = "NCCL reads" if "UCX" in missed else "NCCL and UCX read"
-    cause = ", without which ssh starts the ranks" if route.by_ssh else ""
+    cause = ", and ssh starts the ranks without it" if route.by_ssh else ""
     if missed:
         why = reasons.Reason(
             AdmissionCode.LIBRARY_NOT_REACHED,
-            f"the devices found at start are delivered as files, which {readers}; {', '.join(missed)} need the "
+            f"the devices found at start are delivered as files, which {readers}, but {', '.join(missed)} need the "
             f"environment{cause}",
             fix="if the job uses one of these, export the variables of "
             f"{names.RAILS_PATH}/{mounts.RAILS_ENV} in the job's command",

@@ -157,17 +157,19 @@ def _check_resources(fabric_name: str, fabric: model.Fabric, accelerators: Seque
     for index, rail in enumerate(fabric.rails):
         if rail.resource in accelerators:
             message = (
-                f"{_quote(rail.resource)} is one of `accelerators`, of which pods would get more than they "
+                f"{_quote(rail.resource)} is one of `accelerators`, so pods would get more of them than they "
                 "request; name the resource of the NICs' device plugin, such as nvidia.com/mlx5_0"
             )
             yield Finding(("fabrics", fabric_name, "rails", index, "resource"), message)
     for resource, amount in fabric.resources.items():
         path: Path = ("fabrics", fabric_name, "resources", resource)
         if resource in accelerators:
-            yield Finding(path, "is an accelerator, of which each container requests its own number; remove it")
+            yield Finding(
+                path, "is an accelerator, and each container requests its own number of accelerators; remove it"
+            )
         elif resource in of_rails:
             rail_name = _quote(of_rails[resource])
-            yield Finding(path, f"is the resource of rail {rail_name}, whose devices are requested; remove it")
+            yield Finding(path, f"is the resource of rail {rail_name}, so its devices are requested already; remove it")
         size = _parse_bytes(amount)
         if not resource.startswith(_HUGE_PAGES):
             if size is None:

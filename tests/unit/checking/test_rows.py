@@ -322,8 +322,8 @@ def hide_schedulers(trees):
 
 
 UNSEEN = (
-    "whether this scheduler asks the extender is not known: its configuration is a file. It does if the extender's "
-    "metric railwright_requests_total grows while such a pod is placed"
+    "the configuration of this scheduler is a file, so it is not known whether it calls the extender. It does if the "
+    "extender's metric railwright_requests_total grows while such a pod is placed"
 )
 
 

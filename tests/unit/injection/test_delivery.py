@@ -78,7 +78,7 @@ def test_found_values_are_files_if_a_kubelet_may_be_too_old(more, known):
     }  # fmt: skip
     assert names.NCCL_CONF not in after["metadata"].get("annotations", {})
     assert (
-        "as files, which NCCL and UCX read; NVSHMEM, Mooncake, UCCL, MORI need the environment"
+        "as files, which NCCL and UCX read, but NVSHMEM, Mooncake, UCCL, MORI need the environment"
         in read_skipped(after)["found"]
     )
     assert "found.UCX" not in read_skipped(after)
@@ -99,7 +99,7 @@ def test_ranks_started_by_ssh_get_files_and_the_record_lists_the_variables_they_
     after = admit(pod(labels=SSH))
     assert list_read(after) == FOUND
     assert "/etc/nccl.conf" in list_mounts(after)
-    assert "need the environment, without which ssh starts the ranks" in read_skipped(after)["found"]
+    assert "need the environment, and ssh starts the ranks without it" in read_skipped(after)["found"]
     assert (list_mounts(after)["/root/ucx.conf"], "UCX need" in read_skipped(after)["found"]) == (
         "railwright-rails",
         False,
@@ -112,7 +112,7 @@ def test_ranks_started_by_ssh_get_files_and_the_record_lists_the_variables_they_
         after = admit(other)
         assert (
             "/root/ucx.conf" in list_mounts(after),
-            "which NCCL reads; NVSHMEM, Mooncake, UCCL, MORI, UCX need" in read_skipped(after)["found"],
+            "which NCCL reads, but NVSHMEM, Mooncake, UCCL, MORI, UCX need" in read_skipped(after)["found"],
         ) == (False, True)
 
 

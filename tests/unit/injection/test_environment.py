@@ -46,7 +46,7 @@ def test_a_container_with_envfrom_gets_the_file_and_no_env_entries():
     ]
     (warning,) = list_messages(plan_pod(tree, fabric()))
     assert (
-        "which entries of env override, so railwright does not set GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME in env"
+        "whose values env would override, so railwright does not set GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME in env"
         in warning
     )
     own = pod(gpus(8, envFrom=source, env=[{"name": "GLOO_SOCKET_IFNAME", "value": "eth1"}]))

@@ -120,7 +120,7 @@ REFUSALS = {
         **POOL,
     ),
     "a pool of the user's network for two": Case(
-        ("x.y/vf", "of which 1 are not requested", "2 containers", "add 1 to the request of the one that uses"),
+        ("x.y/vf", "need 1 more of x.y/vf", "2 containers", "add 1 to the request of the container"),
         pod(gpus(8), gpus(8, "other"), annotations={NETWORKS: "own"}),
         networks={("prod", "lan2"): None, ("prod", "lan3"): None, ("prod", "own"): "x.y/vf"},
     ),
@@ -209,14 +209,14 @@ WARNINGS = {
         CLAIMED,
     ),
     "no node offers it": Case(
-        ("no node offers ddd", "which rail0 needs", "ask the operator to check the device plugin and `resource` of"),
+        ("no node offers ddd", "needed by rail0", "ask the operator to check the device plugin and `resource` of"),
         by=fabric(rails=f"[{{name: rail0, resource: {RESOURCE}, device: mlx5_0}}]"),
         offered=frozenset(),
     ),
     "no node offers what the user's network draws on": Case(
         (
             "no node offers x.y/vf",
-            "which network prod/",
+            "needed by network prod/",
             f"correct annotation {NETWORKS}, or ask the operator for the network's device",
         ),
         pod(annotations={NETWORKS: LONGEST}),

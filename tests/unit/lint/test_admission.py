@@ -74,7 +74,7 @@ def test_an_authors_device_list_is_reported_if_the_init_container_would_find_the
     policy = admitting.fabric(keys, rails="[{name: rail0, resource: a.b/rdma}]")
     tree = admitting.pod(gpus(*build_variables(NCCL_IB_HCA="mlx5_99")), annotations=annotations)
     warnings = [warning for warning in list_warnings(tree, policy) if "NCCL_IB_HCA" in warning]
-    text = "N16: container c: NCCL_IB_HCA=mlx5_99: overrides the devices of the rails that railwright finds in the pod"
+    text = "N16: container c: NCCL_IB_HCA=mlx5_99: overrides the devices that railwright finds in the pod"
     assert [warning.startswith(text) for warning in warnings] == [True] * is_reported
 
 

@@ -67,11 +67,11 @@ SHAPES = "nodeShapes: [{name: s, match: {}, devices: {r0: MLX5_1}}]"
     [
         (
             "fabrics: {f: {transport: roce, rails: [{name: r0, resource: rdma/a, device: m1x5_0}]}}",
-            "N15: fabrics.f.rails[0].device: m1x5_0 looks like mlx5_0 and is another name",
+            "N15: fabrics.f.rails[0].device: m1x5_0 is not the name of a device, but looks like mlx5_0",
         ),
         (
             f"fabrics: {{f: {{transport: roce, rails: [{RAIL}]}}}}\n{SHAPES}",
-            "N15: nodeShapes[0].devices.r0: MLX5_1 looks like mlx5_1 and is another name",
+            "N15: nodeShapes[0].devices.r0: MLX5_1 is not the name of a device, but looks like mlx5_1",
         ),
         (
             f"fabrics: {{f: {{transport: roce, primaryInterface: bond0, rails: [{RAIL}]}}}}",

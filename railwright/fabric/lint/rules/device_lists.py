@@ -235,7 +235,7 @@ def describe_look_alike(name: str) -> str:
         if match := pattern.match(name):
             meant = match.expand(beginning) + name[match.end() :]
             own, other = quote(name), quote(meant)
-            problem = f"{own} looks like {other} and is another name, which no device has; write {other}"
+            problem = f"{own} is not the name of a device, but looks like {other}; write {other}"
             return "" if meant == name else problem
     return ""
 
@@ -260,7 +260,7 @@ def check_unknown_names(setting: Setting, ranks: RankContext) -> Iterator[str]:
     if name_list is None:
         return
     if setting.name in ranks.fabric_context.found:
-        yield "overrides the devices of the rails that railwright finds in the pod; names differ by node: remove it"
+        yield "overrides the devices that railwright finds in the pod, but names differ between nodes; remove it"
     requested = ranks.rdma_devices
     has_functions = any(map(is_virtual, requested)) if requested else bool(ranks.fabric_context.exclusive)
     known = {device for devices in (ranks.fabric_context.devices or {}).values() for device in devices}
@@ -289,7 +289,7 @@ def check_left_out(setting: Setting, ranks: RankContext) -> Iterator[str]:
     name_list = _read(setting, ranks)
     if name_list is not None and (selection := _describe_selection(name_list, ranks)):
         yield (
-            f"selects {selection}: the others carry nothing, and no log says so; "
+            f"selects {selection}: the others carry no data, and no log says so; "
             "remove it, or request fewer rails by the annotation railwright.io/rails"
         )
 

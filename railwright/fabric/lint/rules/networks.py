@@ -93,7 +93,7 @@ def check_verbs_on_efa(_: Setting, ranks: RankContext) -> Iterator[str]:
     Source: aws-ofi-nccl doc/efa-env-var.md.
     """
     if ranks.is_on_efa:
-        yield "is not for EFA and breaks on newer kernels; remove it"
+        yield "breaks EFA on newer kernels; remove it"
 
 
 _VERBS_DEVICES = "/dev/infiniband"
