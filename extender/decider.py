@@ -66,11 +66,10 @@ class ScoredPods:
     """The pods of kube-scheduler's latest requests, each counted on its best node for a short time.
 
     kube-scheduler announces no placements, and sends the request for the next pod before the previous binding is
-    written. So a pod counts on the node with its best score, or on the only node that filter returned. The pod counts
-    until the watch shows it, for two seconds, or until the node is offered again: then the pod is not there, or does
-    not fill the node. Only plans and scores depend on these pods and, for a pod of a segment, the NVLink domain of the
-    other pods. A pod of a segment counts even if its node is offered again, because it may be on another node of the
-    domain.
+    written. So a pod counts on the node with its best score, or on the only node that filter returned. It stops
+    counting when the watch shows it, after two seconds, or when the node is offered again: an offered node either does
+    not have the pod, or has room beside it. A pod of a segment counts even if its node is offered again, because it may
+    be on another node of the domain. Only plans and scores depend on scored pods, and the NVLink domain of a segment.
     """
 
     def __init__(self, cluster: cluster_state.ClusterState) -> None:

@@ -16,9 +16,9 @@ _MAX_MESSAGE = 4096  # characters: a message contains names that users write and
 
 
 def post_failure(poster: events.Events, pod: views.Pod, written: str, cause: str) -> None:
-    """Queue an Event on a pod that waits for an object that is not written. `written` is its kind and name."""
+    """Queue an Event on a pod whose claim template is not written. `written` is the kind and name of the template."""
     metadata = pod.metadata
-    message = f"{written}, which the Pod waits for, is not written: {cause}"
+    message = f"the Pod waits for {written}, but it is not written: {cause}"
     involved = events.Involved("Pod", "v1", metadata.namespace, metadata.name, metadata.uid)
     poster.post(involved, warning=True, reason=NOT_WRITTEN, message=message)
 

@@ -179,7 +179,7 @@ def _drop_replaced(pods: Sequence[Pod]) -> list[Pod]:
 async def _choose_members(
     client: clients.Client, namespace: str, form: str, name: str, named: Sequence[Pod]
 ) -> Sequence[Pod]:
-    """Return the pods of the object that is meant, because a gang, a Job and a JobSet can all have one name.
+    """Return the pods of one of the objects with this name: a gang, a Job and a JobSet may share a name.
 
     Pods that are being deleted count only if no others are left, as those of a Job that was replaced.
     """

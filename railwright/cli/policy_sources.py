@@ -96,7 +96,7 @@ async def is_unenforced(client: clients.Client) -> bool:
 
 
 async def describe_disabled(client: clients.Client) -> str:
-    """Return that `railwright disable` has deleted the webhooks, and the fix; "" if it has not. Raise ClusterError.
+    """Say that `railwright disable` has deleted the webhooks, with the fix; "" if it has not. Raise ClusterError.
 
     An upgrade may create them again while the copy of `railwright disable` remains. For a caller who may read only the
     copy, it counts alone; a caller who may read neither gets "".

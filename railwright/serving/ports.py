@@ -61,7 +61,7 @@ async def serve(
     announce: Announce,
     wait: Callable[[], Awaitable[object]] | None = None,
 ) -> None:
-    """Serve the ports, with `tasks` in the background, until `wait` returns; None: until SIGINT or SIGTERM.
+    """Serve the ports, with `tasks` in the background, until `wait` returns; without `wait`, until SIGINT or SIGTERM.
 
     Raises ListenError, and ExceptionGroup if a task fails.
     """

@@ -6,7 +6,10 @@ from railwright.cli import job_pods, output
 
 
 def explain(arguments: argparse.Namespace) -> int:
-    """Return the exit code of the form of the command. Raise UnreadableError and ClusterError."""
+    """Run the form of the command that the arguments select, and return its exit code.
+
+    Raises UnreadableError and ClusterError.
+    """
     if (subject := job_pods.parse_object("explain", arguments.files)) is not None:
         from railwright.cli.explanation import pod
 

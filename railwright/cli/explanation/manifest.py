@@ -160,6 +160,6 @@ def _format_outcome(preview: previews.AdmissionPreview) -> str:
 
 
 def _is_only_recorded(preview: previews.AdmissionPreview) -> bool:
-    """True if all that a pod gets is its injection record, as one without accelerators."""
+    """True if a pod gets only its injection record, such as a pod without accelerators."""
     is_recorded = names.INJECTION in frameworks.get_mapping(preview.after, "metadata", "annotations")
     return bool(preview.operations) and not preview.changes and is_recorded

@@ -24,7 +24,7 @@ Operation = dict[str, Any]
 
 
 class Change(msgspec.Struct, frozen=True):
-    """An edit of the pod, and its entry in the record's `added`, which stands for the reason; "": not listed."""
+    """An edit of the pod, and the entry of the record's `added` that explains it; "" if the record does not list it."""
 
     entry: str
     operations: Sequence[Operation]
@@ -131,7 +131,7 @@ class Draft:
     # --- the record and the warnings ---
 
     def add_entry(self, entry: str, code: VariableCode | None = None) -> None:
-        """Record that the pod has a setting that the policy requires; of a variable, also why."""
+        """Record that the pod has a setting that the policy requires; for a variable, also the reason."""
         self.entries[entry] = code
 
     def warn(self, *warnings: reasons.Reason) -> None:

@@ -1,4 +1,4 @@
-"""Lists the variables of a fabric's ranks: literals of the policy and derived values, and what can carry them.
+"""Lists the variables of a fabric's ranks: literals of the policy and derived values, and how each can be delivered.
 
 The variables follow from the policy and few properties of a pod, so they are listed once for each policy version.
 Literals take precedence over derived values (docs/interface.md 2.3).
@@ -53,7 +53,7 @@ GetSettings = Callable[[str, device_names.Devices | None, bool, bool], Settings]
 
 
 def compile_settings(document: policies.PolicyDocument) -> GetSettings:
-    """Return the function from a fabric's name, devices, `is_foreign` and `has_interface` of a rank to its settings."""
+    """Return a function that gives a rank's settings from its fabric, its devices, and two fields of `derive.Case`."""
 
     @functools.lru_cache(maxsize=256)  # a policy has few fabrics, but a pod may have any of the rails
     def get(name: str, devices: device_names.Devices | None, is_foreign: bool, has_interface: bool) -> Settings:  # noqa: FBT001 - keys of the cache

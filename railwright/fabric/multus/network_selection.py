@@ -164,7 +164,7 @@ _parse_cached = functools.lru_cache(maxsize=512)(_parse_value)
 
 
 def _find_missing(theirs: Sequence[Selection], ours: tuple[Selection, ...]) -> tuple[Selection, ...]:
-    """Return the entries of `ours` without a partner in `theirs`: an entry of its own that has the same network."""
+    """Return the entries of `ours` that `theirs` lacks. An entry of `theirs` stands for one with the same network."""
     free, missing = [*theirs], [*ours]
     # Rails may share a network. Paired by network alone, a user's entry for the interface of the second rail would
     # stand for the first one, and the second would be added with an interface name that is taken.

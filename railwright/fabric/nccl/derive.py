@@ -1,8 +1,7 @@
 """Derives the environment of a fabric's ranks from the policy. Each variable has a reason.
 
-The table has a row for each variable of a transport. Its order is that of the environment: what every fabric has, what
-a transport has, what other libraries have. The policy's `env`, and the way the variables reach a container, are those
-of `fabric/injection`.
+The table has a row for each variable of a transport, in the order of the environment: variables of every fabric, of
+single transports, of other libraries. `fabric/injection` adds the policy's `env` and delivers the variables.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,8 +24,8 @@ class Case(msgspec.Struct, frozen=True):
     """Input of the derivation for a rank.
 
     `devices` are the names of the rails' RDMA devices; None if the policy does not name them or they differ between
-    nodes. `is_foreign`: the rank's network namespace is not the one that the policy describes: the pod's own, or the
-    node's if the fabric sets hostNetwork. `has_interface`: the pod has the primary interface.
+    nodes. The policy describes the network namespace of the pod, or that of the node if the fabric sets hostNetwork;
+    `is_foreign`: the rank runs in the other one. `has_interface`: the pod has the primary interface.
     """
 
     fabric: Fabric
@@ -99,7 +98,7 @@ def _read_gid_index(case: Case) -> str | None:
 
 
 def _require_network(network: str = "") -> Value:
-    """Return a function: if TCP is forbidden it gives the plugin's network, or `network` without one; else None."""
+    """Return a function that gives the plugin's network, otherwise `network`, if TCP is forbidden; else None."""
     return lambda case: (case.nccl.plugin or network or None) if case.nccl.forbid_tcp_fallback else None
 
 

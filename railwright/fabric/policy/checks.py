@@ -74,7 +74,7 @@ def _check_document(document: model.PolicyDocument) -> Iterator[Finding]:
 
 
 def _check_shapes(document: model.PolicyDocument) -> Iterator[Finding]:
-    """Check that shapes have names of their own and nodes, and name each GPU and rail once, only rails that exist."""
+    """Check that shapes have unique names and can match nodes, and that each lists existing rails and GPUs once."""
     shapes = document.node_shapes
     yield from _check_unique_names(("nodeShapes",), "shape", [shape.name for shape in shapes])
     rails = dict.fromkeys(rail.name for fabric in document.fabrics.values() for rail in fabric.rails)

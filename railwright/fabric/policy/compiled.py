@@ -48,7 +48,7 @@ def resolve_rails(name: str, document: model.PolicyDocument) -> tuple[ResolvedRa
 
 
 def resolve_rail(rail: model.Rail, claim: claim_templates.ClaimedRail | None = None) -> ResolvedRail:
-    """Return the rail with the resource that the policy names or that stands for its claims, and with its network."""
+    """Return the rail with its network and its resource: that of the policy, or the one that stands for its claims."""
     resource = rail.resource if claim is None else claim.resource
     return ResolvedRail(rail, resource, rail.network_key, claim)
 

@@ -72,7 +72,7 @@ def record(memory: Memory, gang: membership.GangKey, planned: GangMemory) -> Mem
 def list_begun(
     gang: membership.GangKey, devices: frozenset[str], memory: Memory, cluster: cluster_state.ClusterState
 ) -> Mapping[membership.GangKey, ReservedNodes]:
-    """Return the nodes planned for gangs other than `gang` that have begun, at most one for each unplaced pod.
+    """Return the nodes planned for other, partly placed gangs: at most one for each of their unplaced pods.
 
     Only gangs that request any of `devices` count, because pods with other rails can share their nodes.
     """

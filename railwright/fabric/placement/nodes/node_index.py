@@ -233,7 +233,7 @@ class NodeIndex:
         return None if state is None else self.evaluate(state, eligible=eligible)
 
     def evaluate(self, state: NodeState, *, eligible: bool | None = None) -> node_evaluation.NodeClass:
-        """Return the class of nodes in a state. `eligible` replaces what their taints say."""
+        """Return the class of nodes in a state. `eligible`, if given, replaces the check of their taints."""
         node, free = state.node, state.free
         fits = [free.get(name, 0) // amount for name, amount in self._other_requests]
         devices = [
