@@ -61,7 +61,7 @@ async def test_a_failed_rail_is_named_by_check_until_it_is_back(installed):
 
 
 @pytest.mark.parametrize("program", ["deviceplugin", "kubelet"])
-async def test_restarts_of_node_programs_keep_devices(installed, running_pod, program):
+async def test_pods_keep_their_devices_when_node_programs_restart(installed, running_pod, program):
     begun = time.time()
     await installed.site.nodes[NODE].signal(program, signal.SIGKILL)
     log = installed.site.nodes[NODE].logs / "deviceplugin.log"

@@ -31,7 +31,7 @@ async def test_site_has_no_link_and_no_route_to_anything_outside(real_site):
     assert "default" not in real_site.network.run_ip("route")
 
 
-def test_a_killed_run_leaves_nothing(capable_machine, scratch_folder):
+def test_a_killed_run_leaves_no_resources_behind(capable_machine, scratch_folder):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", HOLD, str(scratch_folder)]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as run:

@@ -10,9 +10,7 @@ def run(*arguments):
     return asyncio.to_thread(main, ["certs", "rotate", *arguments])
 
 
-async def test_missing_configurations_are_a_finding_with_the_next_step_and_a_second_run_writes_nothing(
-    plane, namespace, capsys
-):
+async def test_missing_webhook_configurations_are_reported_with_the_next_step(plane, namespace, capsys):
     async def read_secrets():
         return {secret["metadata"]["name"]: secret for secret in await plane.api.list("Secret", namespace)}
 

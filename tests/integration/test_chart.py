@@ -605,7 +605,7 @@ APPLY = {  # as GitOps tools do; no conflict is forced
 }
 
 
-async def test_a_second_apply_changes_nothing_that_others_wrote(plane, cluster, tmp_path):
+async def test_a_second_apply_keeps_fields_of_other_writers(plane, cluster, tmp_path):
     """As with Argo CD: `helm template` and an apply, without a release. The rotator and an extender run."""
     rendering = await cluster.helm("template", releases.RELEASE, str(CHART), releases.WHOLE)
     account = site.Site(plane)

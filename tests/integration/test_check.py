@@ -129,7 +129,7 @@ async def test_a_healthy_installation_passes(installed):
     assert skipped <= {"node-shapes", "claim-devices", "preflight", "images"}, skipped
 
 
-async def test_a_webhook_that_nobody_serves_fails_the_dry_run_alone(installed):
+async def test_a_webhook_without_a_server_fails_only_the_dry_run(installed):
     """Each row is broken in tests/support/broken_installations.py. A rejection comes from a real API server only."""
     before = await installed.api.get(MUTATING, "railwright")
     index = next(n for n, hook in enumerate(before["webhooks"]) if hook["name"] == "pods.railwright.io")

@@ -90,7 +90,7 @@ async def run_pods(plane, namespace, extender):
 
 
 @pytest.mark.parametrize("run", [run_volcano_job, run_pods], ids=["volcano", "kube-scheduler"])
-async def test_claims_of_others_decide_the_leaf_of_a_gang(plane, namespace, called, run):
+async def test_claims_of_other_pods_decide_the_leaf_of_a_gang(plane, namespace, called, run):
     pods = await run(plane, namespace, called)
     assert sorted(map(gangs.get_node, pods)) == ["b-00"] * 4 + ["b-01", "b-02"]
     devices_of = await claim_gangs.list_devices(plane.api, namespace)

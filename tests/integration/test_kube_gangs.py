@@ -16,7 +16,7 @@ _SOFT_SPREAD = {
 PREFERRING = {"topologySpreadConstraints": [_SOFT_SPREAD]}  # so that filter leaves all nodes
 
 
-async def test_a_gang_takes_the_tightest_leaf_that_holds_it(plane, kube, nodes, namespace):
+async def test_a_gang_takes_the_smallest_leaf_with_room_for_it(plane, kube, nodes, namespace):
     await gangs.make_leaves(nodes, few=4, right=8, many=11)
     # By CPU the right leaf is the fullest: kube-scheduler's own plugins prefer the others.
     await asyncio.gather(*(nodes.resize(f"right-{index:02}", {"cpu": 8}) for index in range(8)))

@@ -22,7 +22,7 @@ async def denying(namespace, site):  # in this order: it is unregistered before 
     return namespace
 
 
-async def test_a_label_of_the_job_alone_changes_nothing_and_explain_says_so(plane, denying, person):
+async def test_in_mode_warn_a_label_only_on_the_job_changes_nothing_and_explain_says_so(plane, denying, person):
     await person.allow("edit", denying)
     job = manifests.workload("Job", manifests.pod(schedulerName="nobody"))
     job["metadata"]["labels"] = {FABRIC: "ib"}

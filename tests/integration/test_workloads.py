@@ -94,7 +94,7 @@ async def test_templates_get_devices_and_their_pods_get_the_other_additions(plan
     assert_equipped_once(pod)
 
 
-async def test_a_label_in_the_template_alone_needs_no_call_and_its_pods_are_injected(
+async def test_a_label_only_in_the_template_injects_pods_without_a_review_of_the_workload(
     plane, nodes, namespace, installed
 ):
     await nodes.make("gpu-0")

@@ -207,7 +207,7 @@ async def test_a_ca_without_key_identifiers_is_trusted_as_by_kubectl_and_no_othe
                 await client.get("/version")
 
 
-async def test_the_proxy_is_that_of_the_cluster_and_never_that_of_the_environment(server, folder, monkeypatch):
+async def test_the_proxy_is_read_from_the_kubeconfig_and_never_from_the_environment(server, folder, monkeypatch):
     for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     async with serving(server, folder, {"token": "t"}) as client:

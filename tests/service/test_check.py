@@ -82,7 +82,7 @@ async def test_a_terminal_shows_what_is_read_and_then_the_rows(installation):
     assert not any("reading" in line for line in visible)
 
 
-async def test_without_an_installation_in_the_requested_namespace_the_run_ends_with_the_install_command(installation):
+async def test_check_prints_the_install_command_if_the_namespace_has_no_installation(installation):
     code, out, err = await processes.finish(await start(installation, "-n", "elsewhere"))
     assert (code, err) == (1, "")
     lines = out.splitlines()

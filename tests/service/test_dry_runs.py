@@ -401,7 +401,7 @@ UNREADABLE = {NAMESPACE: api_stub.status(403)}
         ),
     ],
 )
-async def test_a_pod_opted_in_by_its_namespace_is_not_reported_as_not_opted_in(run, policy, pod, objects, said):
+async def test_a_pod_opted_in_by_its_namespace_is_reported_as_opted_in(run, policy, pod, objects, said):
     def admit(created: dict) -> web.Response:
         return web.json_response(created, status=201, headers={"Warning": '299 - "NotInjected by X"'})
 

@@ -41,7 +41,7 @@ def plain(kind: str, view) -> dict:
     return {"apiVersion": "v1", **{key: value for key, value in tree.items() if value is not None}, "kind": kind}
 
 
-async def test_a_real_extender_is_asked_with_the_token_of_the_kubeconfig_by_the_scheme_that_it_serves(tmp_path, capsys):
+async def test_explain_sends_the_token_of_the_kubeconfig_to_the_extender(tmp_path, capsys):
     pods = [plain("Pod", build_pod(f"w-{rank}", group="g")) for rank in range(4)]
     (tmp_path / "policy.yaml").write_text(POLICY)
     trees = [*(plain("Node", node) for node in build_leaves(a=4, b=4)), *pods, GROUP]
@@ -400,7 +400,7 @@ JOB = {"template": {"spec": {}}}
     ids=["pod", "job", "cronjob"],
 )
 @pytest.mark.parametrize("form", ["pod/p", "job/late"])
-async def test_a_pod_that_was_not_injected_is_a_finding_although_the_extender_knows_it(
+async def test_a_pod_that_was_not_injected_is_a_finding_even_if_the_extender_knows_it(
     cluster, run, pod_labels, objects, said, form
 ):
     cluster.stored |= objects
@@ -510,7 +510,7 @@ async def test_the_fix_for_a_pod_created_while_nothing_is_injected_is_to_enable_
     assert fix in json.loads((await run("explain", "pod/p", "-n", "prod", "-o", "json"))[1])["uninjected"]
 
 
-async def test_a_pod_is_explained_although_its_job_cannot_be_decoded(cluster, run):
+async def test_a_pod_is_explained_even_if_its_job_cannot_be_decoded(cluster, run):
     cluster.stored[LATE] = {"spec": float("nan")}  # no JSON
     keep(cluster, build(owner=OF_JOB))
     code, out, _ = await run("explain", "pod/p", "-n", "prod")

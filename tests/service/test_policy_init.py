@@ -41,7 +41,7 @@ async def test_the_objects_of_the_cluster_are_read(served):
     assert await first_policies.read(client) == simulated_clouds.read(objects.trees)
 
 
-async def test_kinds_that_are_not_served_have_no_objects_and_those_that_the_user_may_not_list_are_named(served):
+async def test_kinds_that_are_not_served_have_no_objects_and_forbidden_ones_are_named(served):
     objects, client = served
     objects.absent = {Kind.NETWORK, Kind.GKE_NETWORK}
     cluster = await first_policies.read(client)

@@ -49,7 +49,7 @@ async def test_the_resources_of_networks_are_managed(cluster, run):
     assert "fabrics.roce.rails rail0 name: state `resource` there, or get the right to list" in err
 
 
-def test_without_a_cluster_the_rails_are_named_whose_resource_is_missing(tmp_path, capsys):
+def test_without_a_cluster_rails_with_an_unknown_resource_are_named(tmp_path, capsys):
     file = tmp_path / "policy.yaml"
     file.write_text(POLICY)
     assert main(["policy", "scheduler-config", "--policy", str(file)]) == 0

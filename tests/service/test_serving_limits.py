@@ -97,9 +97,7 @@ async def still_answers(server: shell.Running) -> bool:
         (500, {"path": "/picky", "body": b"bug"}),
     ],
 )
-async def test_a_request_outside_the_limits_gets_its_status_with_a_json_reason_and_the_server_answers_on(
-    plain, status, request_
-):
+async def test_a_request_outside_the_limits_gets_an_error_status_with_a_json_reason(plain, status, request_):
     caller = await plain.open()
     answer = await caller.ask(**request_)
     assert answer.status == status
@@ -189,9 +187,7 @@ async def test_a_caller_that_sends_half_a_request_after_a_whole_one_is_disconnec
 
 
 @pytest.mark.parametrize("sent", [shell.head(9), shell.head(9) + b"[1", CHUNKED[:-7]])
-async def test_a_caller_whose_body_does_not_arrive_in_time_is_disconnected_and_reaches_no_handler(
-    hasty, counters, sent
-):
+async def test_a_caller_that_sends_its_body_too_slowly_is_disconnected(hasty, counters, sent):
     caller = await hasty.open()
     await caller.send(sent)
     assert await caller.is_disconnected()

@@ -97,7 +97,7 @@ async def test_verify_distinguishes_tcp_from_rdma(installed, pair):
     assert output.startswith("TCP, not RDMA: no rail carried data, and "), output
 
 
-async def test_a_forced_gid_of_the_host_is_used_as_it_is(pair):
+async def test_a_fixed_gid_index_of_the_host_is_used_unchanged(pair):
     """Soft RoCE then sends from the node's address, beside the pod's network: what lint and preflight warn of."""
 
     def write(rank: ranks.Rank, target: str) -> str:

@@ -105,7 +105,7 @@ def test_the_webhooks_with_another_ca_bundle_are_outdated():
     assert looked.list_outdated("ValidatingWebhookConfiguration", OLD.certificate_pem) == []
 
 
-def test_the_ca_bundle_of_an_installation_in_another_namespace_stays():
+def test_the_ca_bundle_of_an_installation_in_another_namespace_is_kept():
     looked = look({}, hook("pods", OLD.certificate_pem, namespace="theirs"))
     assert not looked.bundles
     assert looked.list_outdated("MutatingWebhookConfiguration", NEW.certificate_pem) == []

@@ -263,7 +263,7 @@ async def test_the_extenders_certificates_are_issued_while_it_is_installed():
     assert read_secrets(cluster)["railwright-extender-tls"]["tls.crt"], "a deleted Secret is made again"
 
 
-async def test_the_rotator_serves_no_metric_of_a_certificate_that_is_no_longer_issued():
+async def test_the_rotator_drops_the_metric_of_a_certificate_that_is_no_longer_issued():
     cluster = Cluster()
     site = Site(cluster)
     watcher = certificates.Watcher(argparse.Namespace(), cluster, site.rotator)

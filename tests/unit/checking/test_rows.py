@@ -408,7 +408,7 @@ def test_pods_that_were_placed_while_no_scheduler_asked_the_extender_are_named(m
         assert "railwright policy scheduler-config" in result.hint
 
 
-def test_the_scheduler_that_places_pods_in_place_of_the_one_that_asks_is_named():
+def test_another_scheduler_that_places_pods_of_the_fabric_is_named():
     trees = build_silent_extender(20, scheduler="default-scheduler")
     results = assess_trees(trees, scheduler_requests={f"{EXTENDER}-{index}": 0 for index in range(2)})
     [result] = [row for row in results if row.check == "schedulers" and row.subject == "roce"]
@@ -436,7 +436,7 @@ def test_mode_warn_is_reported_and_its_pods_do_not_count_as_missed(mode, action,
         assert "Until then let opted-in pods pass" in problems["admission-policy"].hint
 
 
-def test_a_server_that_is_not_ready_skips_only_the_rows_that_wait_for_it():
+def test_a_server_that_is_not_ready_skips_only_dependent_rows():
     trees = installations.healthy()
     put("deployments", EXTENDER, 0, "status", "readyReplicas")(trees)
     assert not [result for result in assess_trees(trees) if result.waits_for]

@@ -119,7 +119,7 @@ def test_a_label_without_a_value_is_rejected_as_empty(explain, is_in_template):
         ("podcliqueset/llm", "PodCliqueSet", "PodClique"),
     ],
 )
-def test_a_kind_whose_pods_have_other_names_is_refused_with_the_kind_that_has_them(word, kind, created, capsys):
+def test_a_kind_that_creates_jobs_is_refused_with_the_kind_to_name_instead(word, kind, created, capsys):
     assert command_line.main(["explain", word]) == 2
     assert capsys.readouterr().err == (
         f"railwright: explain {word}: a {kind} creates objects of kind {created}, which have the pods; give "
@@ -287,9 +287,7 @@ def test_a_value_of_the_wrong_type_is_named_with_its_path_and_the_fix(explain, v
         ("example.com/v1", "Mission", {}, "has no pod template that railwright knows, skipped"),
     ],
 )
-def test_the_place_of_the_label_is_named_for_objects_whose_pods_another_controller_creates(
-    explain, version, kind, spec, said
-):
+def test_explain_names_the_place_of_the_label_for_objects_of_indirect_controllers(explain, version, kind, spec, said):
     tree = {"apiVersion": version, "kind": kind, "metadata": {"name": "x", "namespace": "prod"}, "spec": spec}
     code, _, err = explain(admitting.pod(), tree)
     assert code == 0

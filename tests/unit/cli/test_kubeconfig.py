@@ -27,9 +27,7 @@ def test_without_a_kubeconfig_a_command_names_only_options_that_it_has(nowhere, 
     assert set(re.findall(r"--[a-z-]+", stderr)) <= set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
 
 
-def test_the_files_of_the_variable_come_before_the_one_at_home_and_are_merged_as_kubectl_does(
-    nowhere, monkeypatch, tmp_path
-):
+def test_kubeconfigs_are_found_and_merged_as_by_kubectl(nowhere, monkeypatch, tmp_path):
     home = tmp_path / ".kube" / "config"
     home.parent.mkdir()
     home.touch()

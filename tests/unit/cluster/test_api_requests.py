@@ -93,7 +93,7 @@ def test_a_request_without_credentials_asks_for_a_login_and_not_for_a_right(mess
     )
 
 
-def test_a_forbidden_path_that_is_no_resource_has_no_name():
+def test_a_forbidden_non_resource_path_names_no_permission():
     sentence = errors.ApiError(403, "Forbidden", "no", "/version").sentence
     assert sentence.startswith(
         "you may not read this (403 Forbidden: no); ask an administrator of the cluster for a ClusterRole with this"

@@ -43,7 +43,7 @@ def test_without_an_option_the_namespace_is_that_of_the_users_kubeconfig(files, 
     "text",
     ["{", "[1]", "contexts: [1, {name: a}]\ncurrent-context: a", "\x00", "a: 2024-99-99", "a: 0x_", "a: !!bool x"],
 )
-def test_a_file_that_is_no_kubeconfig_has_no_namespace(tmp_path, text, caplog):
+def test_an_invalid_kubeconfig_gives_the_default_namespace(tmp_path, text, caplog):
     (tmp_path / "k").write_text(text)
     assert kubeconfigs.find_namespace(str(tmp_path / "k"), None) == "default"
     assert kubeconfigs.find_namespace(str(tmp_path / "none"), None) == "default"

@@ -48,7 +48,7 @@ def build_config_map(text: str, version: str = "9", uid: str = "u") -> views.Con
     return views.ConfigMap(metadata=metadata, data={"policy.yaml": text})
 
 
-def test_missing_invalid_and_deleted_policies_are_reported_and_the_last_valid_one_stays():
+def test_the_last_valid_policy_stays_in_force_after_an_invalid_or_deleted_one():
     origin = sources.Sources(policies.PolicyStore(), None)
     origin.store.replace([])
     assert origin.find_policy_problem() == (

@@ -129,7 +129,7 @@ def test_a_gang_that_never_fits_is_reported_after_waiting_and_counted_once():
     assert outcome.is_repeated
 
 
-def test_a_gang_whose_pods_are_held_back_by_a_gate_does_not_wait_yet():
+def test_a_gang_with_scheduling_gates_does_not_count_as_waiting():
     site = Site(build_leaves(a=3), 4)
     gated = views.PodCondition(type="PodScheduled", status="False", reason="SchedulingGated")
     for peer in site.peers:

@@ -157,7 +157,7 @@ def test_only_broken_rails_and_other_nvlink_domains_refuse_nodes_each_with_its_r
 
 
 @pytest.mark.parametrize("verb", ["filter", "predicate"])
-def test_a_node_with_a_broken_rail_is_refused_to_pods_that_need_the_rail_alone(verb):
+def test_a_node_with_a_broken_rail_is_refused_only_to_pods_that_need_the_rail(verb):
     site = start("broken rails")
     site.state.cluster.upsert_node(placing.mark_broken(build_node("a-00", "a"), "rail0"))
     needing, other = build_pod("p"), placing.build_pod_with("q", {GPU: "1", RESOURCES[1]: "1"})

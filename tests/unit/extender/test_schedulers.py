@@ -196,7 +196,7 @@ INELIGIBLE = "cordoned, not Ready, tainted, or not matched by the pod's node sel
     ],
     ids=["cordoned", "not selected", "too little CPU", "free"],
 )
-def test_a_node_that_takes_no_pod_does_not_fit_although_its_devices_are_free(pool, cpu, unschedulable, reason):
+def test_an_ineligible_node_does_not_fit_even_with_free_devices(pool, cpu, unschedulable, reason):
     node = build_node("gpu-0", labels={"pool": pool}, unschedulable=unschedulable)
     handlers = Handlers(build_policy(domains=[LEAF]), nodes=[node])
     waiting = build_pod_with("waiting", {GPU: "8", "cpu": str(cpu)})
@@ -298,7 +298,7 @@ def prioritize_one(handlers: Handlers, waiting) -> float:
     return handlers.ask_volcano("prioritize", asked)["nodeScore"]["gpu-0"]
 
 
-def test_a_pod_that_kube_scheduler_was_asked_about_does_not_occupy_a_node_that_volcano_offers():
+def test_a_node_that_volcano_offers_is_not_occupied_by_a_scored_pod_of_kube_scheduler():
     """A gang that fits nowhere is tried repeatedly, and no pod of it is placed."""
     handlers = Handlers(build_policy(domains=[LEAF]), nodes=[build_node("gpu-0", "leaf-0")])
     asked, task = build_pod("asked", group="g"), build_pod("task", group="v")

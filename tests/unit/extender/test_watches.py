@@ -66,7 +66,7 @@ def cluster():
         ("a/kubeflow-job/m/mpi-operator", 9),
     ],
 )
-def test_a_gangs_size_comes_from_the_object_of_its_own_api_group(cluster, gang, expected):
+def test_the_size_of_a_gang_is_read_from_the_object_of_its_own_api_group(cluster, gang, expected):
     assert cluster.get_gang_size(membership.GangKey(gang), observed=1) == expected
 
 
@@ -74,7 +74,7 @@ def test_hypernodes_of_a_snapshot_are_the_domains_of_nodes(cluster):
     assert cluster.locate(cluster.nodes["n0"], hypernodes.LEVELS[:1]) == ("l0",)
 
 
-def test_every_watched_kind_has_its_row_in_snapshots():
+def test_snapshots_can_contain_every_watched_kind():
     assert {watch.kind.snapshot_kind for watch in states.list_watches(states.State())} <= snapshots.KINDS.keys()
 
 

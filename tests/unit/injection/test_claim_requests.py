@@ -62,7 +62,7 @@ def test_gpus_of_a_device_plugin_stay_requests():
     assert list_claim_templates(result)[0].startswith("railwright-f-0x4-")
 
 
-def test_the_template_name_changes_with_the_content_and_nothing_else():
+def test_the_template_name_changes_only_with_the_content():
     """A change of the policy that changes no template keeps the existing templates in use."""
     by = build_gpu_claims_policy()
     names = [

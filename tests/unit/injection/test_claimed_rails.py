@@ -36,7 +36,7 @@ def test_the_container_with_the_claim_is_the_target_container():
     assert read_record(beside_gpus)["containers"] == ["train"]
 
 
-def test_a_pod_with_claims_alone_gets_a_limit_of_a_managed_resource_once():
+def test_a_pod_with_only_claims_gets_a_limit_of_a_managed_resource_once():
     policy = fabric(rails=UNNAMED)
     tree = admit_pod(build_claiming_pod(), policy)
     assert tree["spec"]["containers"][0]["resources"] == {

@@ -36,7 +36,7 @@ def test_rails_that_share_a_resource_are_summed():
     }
 
 
-def test_the_resource_comes_from_the_network_where_the_policy_names_none():
+def test_the_resource_is_read_from_the_network_if_the_policy_names_none():
     policy = fabric(rails="[{name: rail0, network: prod/vf}]")
     assert amounts(admit_pod(pod(), policy, build_facts(networks=POOL))) == {"x.y/vf": "1"}
 

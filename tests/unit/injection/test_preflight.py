@@ -31,7 +31,7 @@ def parse_arguments(tree: dict):
     return program._build_parser().parse_args(command[2:], expected.Expected())
 
 
-def test_the_init_container_comes_first_with_the_policys_expectations():
+def test_the_init_container_is_the_first_and_has_the_values_of_the_policy():
     tree = pod(
         initContainers=[{"name": "fetch", "image": "i"}, {"name": "log", "image": "i", "restartPolicy": "Always"}]
     )

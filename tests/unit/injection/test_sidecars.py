@@ -16,7 +16,7 @@ def test_a_launcher_that_is_not_the_first_container_gets_open_mpi_settings():
 @pytest.mark.parametrize(
     ("annotations", "chosen"), [({}, "proxy"), ({DEFAULT: "train"}, "train"), ({DEFAULT: "x"}, "proxy")]
 )
-def test_without_accelerators_the_container_that_kubectl_takes_by_default_gets_the_rails(annotations, chosen):
+def test_without_accelerators_the_default_container_of_kubectl_gets_the_rails(annotations, chosen):
     tree = pod(cpu("proxy"), cpu("train"), annotations={"railwright.io/rails": "1", **annotations})
     after = admit_pod(tree, BY)
     assert read_record(after)["containers"] == [chosen]

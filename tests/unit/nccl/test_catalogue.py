@@ -37,7 +37,7 @@ def test_every_word_is_allowed_and_its_case_counts_only_in_case_sensitive_rows()
         assert not row.allows("") or row.default_text == "", row.name
 
 
-def test_a_number_is_decimal_digits_and_nothing_else():
+def test_a_number_consists_of_decimal_digits_only():
     for text in ("", "true", "0x10", "010", "22s", " 7", "7 ", "+7", "\u0667", "7\n", "9" * 5000):
         assert not catalogue.find("NCCL_IB_TIMEOUT").allows(text), text
         assert not catalogue.find("NCCL_MNNVL_UUID").allows(text), text  # a number without a range

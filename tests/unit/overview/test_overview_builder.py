@@ -382,7 +382,7 @@ def test_a_gang_has_the_times_of_its_first_pod_and_of_its_last_binding():
     assert cluster.gang().placed_at == "2026-11-21T10:06:00Z"
 
 
-def test_a_refresh_assesses_some_gangs_and_the_next_ones_the_others():
+def test_each_refresh_assesses_a_limited_number_of_gangs():
     names = [f"g{index:02}" for index in range(40)]
     cluster = Cluster(placing.build_leaves(a=80), [pod for name in names for pod in gang("", "", name=name)])
     assessed = []

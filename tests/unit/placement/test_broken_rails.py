@@ -65,7 +65,7 @@ def test_a_rail_that_a_node_never_had_is_not_broken():
     assert not cluster.nodes_with_broken_rails
 
 
-def test_a_rail_whose_devices_a_slice_taints_is_broken_until_the_taint_ends():
+def test_a_rail_is_broken_while_a_slice_taints_its_devices():
     cluster = placing.build_cluster([claimed.build_claimed_node("n")])
     claimed.name_devices(cluster)
     taints = {device["name"]: "NoSchedule" for device in devices.build_slices("n")[0]["spec"]["devices"]}
@@ -109,7 +109,7 @@ def decide(cluster, by=POLICY, *, size=1):
     return placing.score_once(request, cluster)
 
 
-def test_a_gang_leaves_out_the_node_and_the_node_comes_last():
+def test_a_gang_avoids_a_node_with_a_broken_rail_which_scores_lowest():
     nodes = placing.build_leaves(a=4, b=3)
     cluster = placing.build_cluster([placing.mark_broken(nodes[1], "rail3"), nodes[0], *nodes[2:]])
     decision = decide(cluster, size=3)

@@ -173,7 +173,7 @@ def test_a_rail_is_dead_while_its_device_is_tainted_or_missing(cluster, missing)
     assert choose(cluster, pod) == ["n1", "n2"]
 
 
-def test_a_peer_whose_claims_are_allocated_counts_as_placed_before_its_binding(cluster):
+def test_a_pod_of_the_gang_with_allocated_claims_counts_as_placed_before_its_binding(cluster):
     for name in ("a", "b"):
         cluster.upsert_pod(build_claiming_pod(name, group="g"))
     hold(cluster, "a", (0, 1))
@@ -194,7 +194,7 @@ def four_nodes():
     return four_nodes
 
 
-def test_a_gang_is_planned_on_a_leaf_whose_nodes_have_the_devices(four_nodes):
+def test_a_gang_with_claims_is_planned_on_a_leaf_with_the_claimed_devices(four_nodes):
     tree = build_claim("gpus", (), gpus=7, pod_uid="uid-gpus", on="a-0")
     four_nodes.change_devices(lambda known: known.claim_sink.upsert(devices.read_claim(tree)))
     pods = [build_claiming_pod(name, group="g") for name in ("p-0", "p-1")]

@@ -131,7 +131,7 @@ def test_each_refused_node_has_a_reason():
     assert loop.find_refusals(pods[1]) == unlabelled | dict.fromkeys(("b-00", "b-01"), elsewhere)
 
 
-def test_a_leaf_without_room_for_a_segment_is_not_planned_but_not_refused_either():
+def test_a_leaf_without_known_room_for_a_segment_is_not_planned_but_still_allowed():
     """More nodes can be free there than the extender knows."""
     loop = FilteringLoop(build_leaves(a=3, b=2), given=build_policy(2))
     pods = loop.create(4)

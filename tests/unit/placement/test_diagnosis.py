@@ -100,7 +100,7 @@ def test_the_reason_names_the_rails_that_the_gang_cannot_use():
     )
 
 
-def test_reason_for_a_shortage_names_the_missing_devices_and_the_pods_that_use_them_where_their_end_would_help():
+def test_the_reason_for_a_shortage_names_the_missing_devices_and_their_users():
     held = [build_pod("llm-3", gpus=0, rails=0, on="a-02")]
     held[0].spec.containers[0].resources.requests_or_none.update({RESOURCES[2]: "1"})
     shortage = "1 node: rail2 has 0 of 1 free, 1 needed"

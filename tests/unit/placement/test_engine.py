@@ -231,7 +231,7 @@ def test_pods_of_the_gang_that_share_a_nic_count_like_other_pods():
         assert score_once(build_request(build_pod("w-1", group="g", gpus=2), ["n"]), state).plan.bandwidth == share
 
 
-def test_peers_share_nics_whose_devices_they_do_not_request():
+def test_pods_of_a_gang_share_nics_even_if_they_request_no_devices_of_them():
     """As with `skip: devices`: the next pod goes to a node of its own."""
     peers = [build_pod("w-0", group="g", gpus=4, rails=0, on="a-00")]
     state = build_cluster(build_leaves(a=2), peers, {"train/g": 2})

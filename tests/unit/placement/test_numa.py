@@ -101,7 +101,7 @@ def test_resources_missing_from_a_report_come_from_the_shape():
 # --- what is taken ----------------------------------------------------------------------------------------
 
 
-def test_a_pod_that_holds_gpus_without_rails_is_charged_to_the_lowest_that_fits_it():
+def test_a_pod_with_gpus_but_no_rails_is_charged_to_the_lowest_numa_node_with_room():
     assert count_free(numa.subtract_usage(node(), [pod(4)])) == [0, 4]
     assert count_free(numa.subtract_usage(node(), [pod(3), pod(2)])) == [1, 2]
 

@@ -93,7 +93,7 @@ def test_gangs_placed_one_after_another_have_the_most_bandwidth(seeds):
 
 
 @pytest.mark.parametrize("seeds", CHUNKS, ids=str)
-def test_waiting_gangs_cost_others_no_bandwidth(seeds):
+def test_waiting_gangs_do_not_reduce_the_bandwidth_of_others(seeds):
     assert [fault for seed in seeds for fault in place_beside_waiting(seed)] == []
 
 

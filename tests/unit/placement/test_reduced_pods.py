@@ -23,7 +23,7 @@ def reduce(tree: views.Pod) -> views.Pod | None:
     return object_info.PodReducer().reduce(tree)
 
 
-def test_no_field_of_a_pod_that_did_not_opt_in_is_stored():
+def test_a_pod_that_did_not_opt_in_is_not_stored():
     assert reduce(msgspec.convert({"metadata": {"name": "x", "labels": {"a": "b"}}}, views.Pod)) is None
     assert reduce(pod("y", record=None, **{names.FABRIC: names.FABRIC_NONE})) is None
 

@@ -259,7 +259,7 @@ def test_with_warn_every_error_writes_all_files(tmp_path, monkeypatch):
 # --- the command --------------------------------------------------------------------------------------------
 
 
-def test_a_port_that_comes_up_a_moment_later_is_waited_for(tmp_path):
+def test_the_preflight_waits_for_a_port_that_becomes_active_later(tmp_path):
     node = sysfs_trees.build_infiniband(tmp_path)
     node.write(f"{PORT.format(11)}/state", "2: INIT")
     options = ("--transport=infiniband", *build_rail_options(8))
@@ -270,7 +270,7 @@ def test_a_port_that_comes_up_a_moment_later_is_waited_for(tmp_path):
     timer.join()
 
 
-def test_the_gid_of_an_ended_pod_with_the_same_address_is_waited_for(tmp_path):
+def test_the_preflight_waits_until_the_gid_of_an_ended_pod_with_its_address_is_gone(tmp_path):
     """Soft RoCE shows the GIDs of all pods of a node, and an address can be reused before its interface is removed."""
     node = sysfs_trees.build_roce(tmp_path, 1)
     set_gid(node, 0, 3, "192.168.2.7", interface="net1")

@@ -15,7 +15,7 @@ CODES = [code for group in codes.ReasonCode.__subclasses__() for code in group]
 SHORT = Reason(AdmissionCode.DEFAULT_ROUTE, "entry 1 has default-route", fix="remove it")
 
 
-def test_each_code_is_documented_and_has_a_name_of_its_own():
+def test_each_reason_code_is_documented_and_unique():
     page = (ROOT / "docs" / "interface.md").read_text()
     assert [code for code in CODES if f"| `{code}` | {code.meaning} |" not in page] == []
     assert len({code.value for code in CODES}) == len(CODES)

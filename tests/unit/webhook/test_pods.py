@@ -23,7 +23,7 @@ def answer(body: bytes, by=BY) -> dict:
     return document["response"]
 
 
-def test_a_pod_that_did_not_opt_in_is_allowed_with_nothing_else():
+def test_a_pod_that_did_not_opt_in_is_allowed_unchanged():
     body = (admitting.WIRE / "admission-pods-bench.json").read_bytes()
     assert answer(body).keys() == {"uid", "allowed"}
 

@@ -84,7 +84,7 @@ def test_an_answer_repeats_the_uid_and_has_no_patch_without_operations():
     assert sent(reviews.Answer(), uid='a"b\\c') == {"uid": 'a"b\\c', "allowed": True}
 
 
-def test_a_patch_comes_with_its_type_and_decodes_to_the_operations():
+def test_a_patch_has_its_type_and_decodes_to_the_operations():
     operations = [{"op": "add", "path": "/metadata/annotations", "value": {"ü": "\u2028"}}]
     response = sent(reviews.Answer(operations=operations))
     assert response["patchType"] == "JSONPatch"

@@ -43,7 +43,7 @@ def create(row: frameworks.WorkloadKind, written: dict, by=BY) -> dict:
     return apply_patch(written, working.get_response(working.review(row, written), by))
 
 
-def test_a_workload_that_did_not_opt_in_is_allowed_with_nothing_else():
+def test_a_workload_that_did_not_opt_in_is_allowed_unchanged():
     tree = working.build_workload(DEPLOYMENT, working.build_template())
     assert working.get_response(working.review(DEPLOYMENT, tree), BY).keys() == {"uid", "allowed"}
 

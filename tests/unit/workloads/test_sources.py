@@ -107,7 +107,7 @@ def strip(component):
     container["securityContext"]["capabilities"]["add"].remove("IPC_LOCK")
 
 
-def test_the_prefill_and_decode_of_dynamo_with_sglang_get_the_published_pods_by_the_label_on_the_components():
+def test_labelled_components_of_dynamo_with_sglang_get_the_published_pods():
     published = templates.expand(read("dynamo"), "default")
     assert [(pod.part, pod.pods) for pod in published] == [
         ("component Frontend", 1),
