@@ -46,7 +46,7 @@ async def test_each_pod_gets_gpus_paired_with_their_own_nics(plane, namespace, i
         await plane.remove_pods(namespace)
 
 
-async def test_claims_of_a_large_pod_are_split_between_pairs(plane, namespace, install):
+async def test_the_devices_of_a_large_pod_are_split_into_claims_without_splitting_pairs(plane, namespace, install):
     shape = shapes.load("eks-p5")
     await install(shape)
     async with claim_gangs.offer(plane, shape, 1):

@@ -21,7 +21,7 @@ def read_found(pod: dict) -> set[str]:
     return {entry["name"] for entry in container["env"] if "fileKeyRef" in entry.get("valueFrom", {})}
 
 
-async def test_a_pod_keeps_the_field_unless_a_node_of_its_fabric_is_old(plane, namespace, nodes, installed):
+async def test_a_pod_keeps_file_key_refs_unless_a_node_of_its_fabric_is_too_old(plane, namespace, nodes, installed):
     await nodes.make("gpu-0", rails={RAIL: 1})
     expected = {"NCCL_IB_HCA", "UCX_NET_DEVICES", "NVSHMEM_HCA_LIST", "NVSHMEM_ENABLE_NIC_PE_MAPPING"}
     expected.add("MORI_RDMA_DEVICES")
@@ -42,7 +42,7 @@ async def test_a_pod_keeps_the_field_unless_a_node_of_its_fabric_is_old(plane, n
 
 @pytest.mark.skipif(not KNOWN, reason="the API server does not know fileKeyRef")
 @pytest.mark.parametrize("reinvocation", ["Never", "IfNeeded"])
-async def test_a_pod_gets_files_where_a_webhook_of_an_older_api_drops_the_field(
+async def test_a_pod_gets_files_if_a_webhook_with_an_older_api_drops_file_key_refs(
     plane, namespace, nodes, installed, reinvocation
 ):
     await nodes.make("gpu-0", rails={RAIL: 1})

@@ -20,7 +20,7 @@ def pod(label: str = "ib", **container) -> dict:
     return manifests.pod("asked", label, limits={"nvidia.com/gpu": 8}, container=container)
 
 
-async def test_dry_runs_agree_with_the_command_for_every_kind(
+async def test_explain_by_dry_run_and_by_file_agree_for_every_kind(
     plane, namespace, installed, person, controllers, tmp_path
 ):
     await asyncio.gather(*map(controllers.start, ("jobset", "lws")))  # both review the pods of their workloads

@@ -143,7 +143,7 @@ async def test_requests_have_the_token_of_a_file_and_our_name(server, folder):
 CERTIFIED = {"client-certificate": "client.pem", "client-key": "client.pem"}
 
 
-async def test_ca_and_server_name_are_those_of_the_kubeconfigs_cluster(server, folder, authority):
+async def test_ca_and_server_name_are_read_from_the_cluster_of_the_kubeconfig(server, folder, authority):
     async with serve_tls(server, folder, authority, "kubernetes") as port:
         async with connected(write_trusting(folder, {"token": "t"}, port)) as client:
             with pytest.raises(errors.UnreachableError, match=r"(IP address|Hostname) mismatch"):
@@ -192,7 +192,7 @@ DISHONEST = {
 
 
 @pytest.mark.parametrize("case", [*HONEST, *DISHONEST])
-async def test_a_ca_without_key_identifiers_is_trusted_as_by_kubectl_and_no_other_flaw_is(server, folder, case):
+async def test_a_ca_without_key_identifiers_is_trusted_as_by_kubectl(server, folder, case):
     """EKS has such certificates. Python 3.13 refuses them by default: 'Missing Authority Key Identifier'."""
     (leaf, key), chain = (HONEST | DISHONEST)[case]
     (folder / "ca.crt").write_bytes(pem(AUTHORITY[0]))
@@ -238,7 +238,7 @@ IMPERSONATING = {
         ("check", IMPERSONATING, GIVEN, ["dev"], ["ml", "hpc"]),  # options go before the kubeconfig
     ],
 )
-async def test_requests_impersonate_those_whom_options_or_kubeconfig_name(
+async def test_requests_impersonate_the_user_of_the_options_or_the_kubeconfig(
     server, folder, command, keys, given, user, groups
 ):
     server.refused.add("Bearer t")
@@ -284,7 +284,7 @@ async def test_after_a_401_the_credentials_are_read_again(server, folder):
             await client.get("/version")
 
 
-async def test_after_a_401_a_new_client_certificate_is_shown(server, folder, authority):
+async def test_after_a_401_a_new_client_certificate_is_presented(server, folder, authority):
     """Open connections would still have the old one."""
     async with (
         serve_tls(server, folder, authority) as port,

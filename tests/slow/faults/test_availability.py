@@ -27,7 +27,7 @@ async def service(plane, namespace, site):
             await server.stop()
 
 
-async def test_01_one_of_two_webhooks_is_killed_under_load(plane, service, namespace):
+async def test_01_pods_are_admitted_while_one_of_two_webhooks_is_killed(plane, service, namespace):
     killed = service.members[0]
     async with load.Load(plane.api, namespace) as running:
         await waiting.wait(lambda: running.created > 200, describe="200 creates")

@@ -154,7 +154,7 @@ async def wait_for_pods(plane, namespace: str, count: int) -> list[dict]:
     return await waiting.wait(list_enough, describe=f"{count} pods", seconds=60)
 
 
-async def test_55_a_namespace_opts_in_while_pods_are_created(plane, namespace, site, shipped):
+async def test_55_pods_are_injected_or_rejected_while_their_namespace_opts_in(plane, namespace, site, shipped):
     await guard.put(plane.api, namespace)
     await site.policy(POLICY)
     await site.start_webhook()

@@ -16,7 +16,7 @@ from railwright.cluster import reflector
 POLICY = pathlib.Path(__file__).parents[3] / "manifests" / "examples" / "360-roce" / "policy.yaml"
 
 
-async def test_07_without_an_api_server_only_the_webhook_is_ready(stub, tmp_path, started):
+async def test_07_without_an_api_server_only_the_webhook_stays_ready(stub, tmp_path, started):
     stub.lists.append(listing(version=5))
     stub.watches.append([None])
     options = ("--plain-http", "--kubeconfig", api_stub.kubeconfig(tmp_path, stub.port), "--policy", str(POLICY))
@@ -58,7 +58,7 @@ async def test_13_a_half_open_watch_connection_is_closed_when_no_data_arrives(st
         await shell.until(lambda: source.get_age_seconds() < 1)
 
 
-async def test_14_a_partial_line_is_dropped(stub, watch):
+async def test_14_an_incomplete_watch_line_is_dropped(stub, watch):
     whole = event("ADDED", node("c", 8))
     stub.lists.append(listing(version=5))
     cuts = [1, 20, len(whole) // 2, len(whole) - 2]
@@ -82,7 +82,7 @@ async def test_15_an_event_of_three_mebibytes_is_read(stub, watch):
 
 
 @pytest.mark.parametrize("code", [429, 503])
-async def test_16_a_busy_api_server_is_asked_again(stub, watch, code):
+async def test_16_requests_to_a_busy_api_server_are_repeated(stub, watch, code):
     stub.lists.extend([status(code, "busy"), listing(node("a"), version=5)])
     stub.watches.append([None])
     _, cache, restarts = watch()

@@ -125,7 +125,7 @@ def test_no_group_of_gpus_and_nics_is_split_between_claims(pod):
             assert len(groups) == 1
 
 
-def test_a_name_has_the_hash_of_the_content():
+def test_a_template_name_contains_the_hash_of_its_content():
     (devices,) = build(build_fabric(), [0, 1], 2, interface="net1")
     name = claim_templates.build_name("Roce.1", 2, 2, devices)
     assert claim_templates.read_accelerators(name) == 2

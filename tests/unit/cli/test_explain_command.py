@@ -295,7 +295,7 @@ def test_explain_names_the_place_of_the_label_for_objects_of_indirect_controller
     assert said in err
 
 
-def test_a_policy_that_would_be_refused_is_unusable_with_all_its_errors(explain):
+def test_all_errors_of_an_invalid_policy_file_are_printed(explain):
     (explain.folder / "bad.yaml").write_text(POLICY.replace("roce", "rocee") + "oops: 1\n")
     code, out, err = explain(admitting.pod(), policy="bad.yaml")
     assert (code, out) == (2, "")

@@ -41,7 +41,7 @@ def test_announcements_of_unknown_pods_are_ignored(site):
     assert len(site.state.assumed) == 0
 
 
-def test_an_announced_pod_uses_the_devices_of_its_object(site):
+def test_an_announced_pod_counts_with_the_requests_of_its_object(site):
     site.pods.upsert(build_pod("small", gpus=1, rails=0))
     site.announce("uid-small", NODES[0], units={GPU: 8, RESOURCES[0]: 99})
     assert site.state.assumed.get("uid-small").requests.get(RESOURCES[0], 0) == 0

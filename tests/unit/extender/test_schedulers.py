@@ -263,7 +263,7 @@ def test_dry_runs_leave_no_assumed_pods(handlers):
     assert handlers.verbs.prioritize(raw(scored)) == before
 
 
-def test_a_rail_without_a_resource_is_counted_by_that_of_its_network():
+def test_a_rail_without_a_resource_is_counted_by_the_resource_of_its_network():
     handlers = Handlers(build_policy(domains=[LEAF]), nodes=[build_node("gpu-0"), build_node("gpu-1")])
     rails = handlers.policy.document.fabrics["roce"].rails
     bare = [msgspec.structs.replace(rail, resource=None, network=f"net/{rail.name}") for rail in rails]

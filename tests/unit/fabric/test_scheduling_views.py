@@ -33,7 +33,7 @@ def pods() -> list[bytes]:
     return [json.dumps(tree).encode() for tree in (wire[0]["task"]["Pod"], wire[1]["Pod"], review, made)]
 
 
-def test_the_views_of_placement_equal_those_of_the_whole_pod():
+def test_placement_views_of_a_pod_equal_the_full_views_in_their_fields():
     for text in pods():
         full, placed = FULL(text), PLACED(text)
         assert resources.compute_requests(placed.spec) == resources.compute_requests(full.spec)

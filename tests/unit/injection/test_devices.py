@@ -66,7 +66,7 @@ def test_only_shared_devices_are_requested_in_more_than_one_container():
     assert (amounts(after, 0), amounts(after, 1)) == ({}, {"x.y/vf": "2"})
 
 
-def test_a_partial_request_is_completed_and_never_lowered():
+def test_a_request_for_too_few_devices_is_raised_and_never_lowered():
     for asked, becomes in {"1": "2", "2": "2", "5": "5", "2000m": "2000m", "1e0": "2"}.items():
         container = gpus(8)
         for part in ("requests", "limits"):
@@ -95,7 +95,7 @@ def test_a_request_of_zero_in_any_spelling_leaves_out_the_rail(nothing):
     assert read_record(tree)["rails"] == ["rail1"]
 
 
-def test_proportional_rails_are_the_first_ones_rounded_up_and_at_least_one():
+def test_a_proportional_number_of_rails_is_rounded_up_and_at_least_one():
     four = str([{"name": f"r{n}", "resource": f"x.y/r{n}"} for n in range(4)])
     policy = fabric("    railsPerPod: proportional\n    gpusPerNode: 8\n", rails=four)
     for accelerators, rails in ((8, 4), (4, 2), (3, 2), (1, 1), (0, 1), (16, 4)):

@@ -105,7 +105,7 @@ def test_a_typo_in_a_template_is_reported_with_its_place():
 
 
 @pytest.mark.parametrize("key", ["rails", "containers", "skip", "delivery"])
-def test_an_annotation_of_pods_on_the_workload_belongs_in_the_template(key):
+def test_a_pod_annotation_on_a_workload_is_reported_with_its_place_in_the_template(key):
     tree = working.build_workload(VOLCANO, working.build_template(), name="w", label="f")
     tree["metadata"]["annotations"] = {OURS + key: "2"}
     (warning,) = list_warnings(VOLCANO, tree)

@@ -41,7 +41,7 @@ def test_a_block_device_of_the_user_at_the_path_is_kept(path, form):
 
 
 @pytest.mark.parametrize(("at", "of"), [("/dev", "/dev"), ("/dev/", "/dev/"), ("//dev", "//dev")])
-def test_a_container_with_the_hosts_dev_keeps_the_hosts_shared_memory(at, of):
+def test_a_container_that_mounts_the_hosts_dev_keeps_the_hosts_shared_memory(at, of):
     tree = pod(
         gpus(8, volumeMounts=[{"name": "host", "mountPath": at}]), volumes=[{"name": "host", "hostPath": {"path": of}}]
     )

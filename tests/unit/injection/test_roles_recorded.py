@@ -211,7 +211,7 @@ def read(tree: dict) -> Expected:
     return Expected(own_role.name, own_role.has_rails, gang, rank.role, rank.index)
 
 
-def test_role_gang_and_rank_are_read_from_pods_of_the_controller():
+def test_role_gang_and_rank_are_read_from_recorded_pods_of_controllers():
     assert {case: read(tree) for case, (tree, _) in CASES.items()} == {
         case: expected for case, (_, expected) in CASES.items()
     }

@@ -76,7 +76,7 @@ def test_the_label_closest_to_a_pod_template_takes_precedence():
     ]["labels"] == {FABRIC: "none"}
 
 
-def test_in_a_namespace_that_opts_in_templates_with_accelerators_get_devices_and_no_label():
+def test_templates_with_accelerators_in_an_opted_in_namespace_get_devices_but_no_label():
     at = admitting.build_facts(namespace_labels={FABRIC: "f"})
     assert check_devices(DEPLOYMENT, working.build_workload(DEPLOYMENT, working.build_template()), at=at) == [True]
     assert check_devices(DEPLOYMENT, working.build_workload(DEPLOYMENT, working.build_template(cpu())), at=at) == [

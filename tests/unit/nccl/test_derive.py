@@ -61,7 +61,7 @@ def settings(*args, **more):
     return {variable.name: variable.value for variable in derive_variables(*args, **more)}
 
 
-def test_a_transport_without_facts_sets_only_constant_variables():
+def test_without_nccl_keys_in_the_policy_only_constant_variables_are_set():
     for transport, variables in FIXED.items():
         assert settings(transport, model.Nccl()) == COMMON | variables
 
@@ -73,7 +73,7 @@ def test_each_key_of_the_policy_sets_its_variable_for_each_transport():
 
 
 @pytest.mark.parametrize("transport", FIXED)
-def test_all_facts_together_have_values_and_reasons_and_fit_the_file(transport):
+def test_all_derived_variables_have_reasons_and_fit_into_nccl_conf(transport):
     expected = COMMON | FIXED[transport]
     for variables in FACTS_TABLE.values():
         expected |= variables[transport]
@@ -161,7 +161,7 @@ def test_the_library_of_a_variable_is_found_from_the_first_word_of_its_name():
     assert libraries.detect([]) == frozenset()
 
 
-def test_ucx_may_use_rdma_by_the_names_of_its_transports():
+def test_ucx_tls_values_with_rdma_transports_are_recognized():
     assert all(map(libraries.may_use_rdma, (None, "all", "rc,cuda", "tcp,\\rc_x", "ud_mlx5:aux,tcp", "^tcp")))
     assert not any(map(libraries.may_use_rdma, ("tcp,self", "", "sm,cuda_copy", "^ib", "^rc,ud,dc,tcp")))
 

@@ -60,7 +60,7 @@ def test_a_shape_says_which_gpus_and_rails_are_on_which_numa_node():
     assert node() == zones({GPU: 4, RESOURCES[0]: 1, RESOURCES[1]: 1}, {GPU: 4, RESOURCES[2]: 1, RESOURCES[3]: 1})
 
 
-def test_a_pool_of_virtual_functions_is_divided_by_the_rails_of_each_numa_node():
+def test_a_pool_of_virtual_functions_is_divided_between_numa_nodes_by_their_rails():
     assert count_free(node(ONE_POOL, **{POOL: 8000}), POOL) == [4, 4]
     three_to_one = msgspec.structs.replace(
         TWO_SIDED,
@@ -106,7 +106,7 @@ def test_a_pod_with_gpus_but_no_rails_is_charged_to_the_lowest_numa_node_with_ro
     assert count_free(numa.subtract_usage(node(), [pod(3), pod(2)])) == [1, 2]
 
 
-def test_pods_with_rails_on_one_numa_node_are_charged_first_in_any_order():
+def test_pods_with_rails_on_one_numa_node_are_charged_first():
     assert count_free(numa.subtract_usage(node(), [pod(4), pod(2, 0)])) == [2, 0]
     assert count_free(numa.subtract_usage(node(), [pod(2, 0), pod(4)])) == [2, 0]
 

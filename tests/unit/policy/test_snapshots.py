@@ -21,7 +21,7 @@ items:
 """
 
 
-def test_documents_and_lists_unfold_into_views_by_kind():
+def test_objects_of_documents_and_lists_are_read_by_kind():
     result = snapshots.read(NODES)
     assert [node.metadata.name for node in result["Node"]] == ["a", "b"]
     assert result["Node"][0].status.allocatable == {"cpu": 4, "nvidia.com/gpu": "8"}
@@ -30,7 +30,7 @@ def test_documents_and_lists_unfold_into_views_by_kind():
     assert "Deployment" not in result
 
 
-def test_lists_in_lists_unfold_in_the_order_of_the_text():
+def test_nested_lists_are_read_in_the_order_of_the_text():
     """They are far deeper than YAML may be. Python 3.11 and 3.12 decode up to 1,000 levels, later ones more."""
     text = '{"kind": "List", "items": [{"kind": "Node", "metadata": {"name": "a"}}, ' * 300
     text += '{"kind": "Node", "metadata": {"name": "last"}}' + "]}" * 300

@@ -125,7 +125,7 @@ def test_device_files_without_devices_point_to_the_network_namespace(tmp_path):
         ("9", "rail0 mlx5_0: NCCL_IB_GID_INDEX=9 selects an empty entry, but"),
     ],
 )
-def test_a_stated_gid_index_must_be_the_pods_own_entry(tmp_path, index, said):
+def test_a_stated_gid_index_must_have_an_address_of_the_pod(tmp_path, index, said):
     sysfs_trees.build_roce(tmp_path)
     for option in (f"--gid-index={index}", f"--set=NCCL_IB_GID_INDEX={index}"):
         result = run(tmp_path, *ROCE, option)

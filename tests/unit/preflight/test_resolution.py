@@ -135,7 +135,7 @@ def build_ipv6(root, *, both: bool):
         (True, [], {"NCCL_IB_ADDR_FAMILY": "AF_INET6"}, 3),
     ],
 )
-def test_the_family_is_the_stated_one_otherwise_that_of_all_rails(tmp_path, both, options, environment, index):
+def test_the_address_family_is_the_stated_one_or_else_that_of_all_rails(tmp_path, both, options, environment, index):
     build_ipv6(tmp_path, both=both)
     result = run(tmp_path, ROCE, *build_rail_options(2), *options, environment=environment)
     assert (result.code, find(result, "gidIndex")) == (0, [index, index])
@@ -166,7 +166,7 @@ def test_infiniband_functions_without_interfaces_are_taken_from_the_container_in
     assert "rail0 mlx5_2 400 Gb/sec (4X NDR)" in result.line
 
 
-def test_functions_are_those_that_the_device_plugin_names_for_the_resource(tmp_path):
+def test_virtual_functions_are_found_by_the_device_plugins_environment_variable(tmp_path):
     sysfs_trees.build_infiniband(tmp_path, rails=3, interfaces=False)
     environment = {"PCIDEVICE_OPENSHIFT_IO_IB_1": "0000:12:00.1,0000:10:00.1", "PCIDEVICE_X_Y_B": "0000:11:00.1"}
     rails = [
@@ -176,7 +176,7 @@ def test_functions_are_those_that_the_device_plugin_names_for_the_resource(tmp_p
     assert (find(result, "device"), set(find(result, "basis"))) == (["mlx5_20", "mlx5_2", "mlx5_11"], {"resource"})
 
 
-def test_a_rail_has_all_functions_of_its_resource(tmp_path):
+def test_a_rail_without_other_users_of_its_resource_gets_all_its_virtual_functions(tmp_path):
     sysfs_trees.build_infiniband(tmp_path, rails=4, interfaces=False)
     environment = {"PCIDEVICE_X_Y_A": "0000:10:00.1,0000:11:00.1", "PCIDEVICE_X_Y_B": "0000:12:00.1,0000:13:00.1"}
     rails = [f"--rail=rail{k},resource=x.y/{name}" for k, name in enumerate("ab")]
@@ -257,7 +257,7 @@ def test_erdma_needs_no_gid_of_the_pod(tmp_path):
     assert (result.code, read_env(result)) == (0, {"NCCL_IB_HCA": "=erdma_0"})
 
 
-def test_pvrdma_may_have_version_1_and_the_hosts_devices(tmp_path):
+def test_pvrdma_accepts_version_1_gids_and_devices_of_the_host(tmp_path):
     node = sysfs_trees.Node(tmp_path)
     node.add_interface("eth0", "10.1.1.4/24", mtu=1500)
     node.add_device("vmw_pvrdma0", [("fe80::1", sysfs_trees.V1, "ens192"), ("10.1.1.4", sysfs_trees.V1, "ens192")])
@@ -288,7 +288,7 @@ def describe_claim(node, request: str, device: str, interface: str = "", *, text
     node.write(f"{METADATA}/{request}/dra.net-metadata.json", text or f"{tree}\n{tree}")
 
 
-def test_devices_of_claims_are_those_of_the_requests_with_the_rails_names(tmp_path):
+def test_claimed_devices_are_found_by_requests_named_like_the_rails(tmp_path):
     node = sysfs_trees.build_roce(tmp_path)
     for rail, other in enumerate((2, 0)):
         describe_claim(node, f"rail{rail}", f"mlx5_{other}", f"net{other + 1}")

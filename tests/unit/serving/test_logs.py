@@ -28,7 +28,7 @@ def format_record(message: object, *args: object, fields: object = None, error: 
 
 @given(HOSTILE, TREES)
 @example("\x7f\x9b\u2028", None)
-def test_nothing_a_user_sends_breaks_the_line_or_reaches_the_terminal(text, tree):
+def test_user_input_cannot_break_a_log_line_or_control_the_terminal(text, tree):
     line = format_record(text, fields={"sent": tree})
     assert line.isascii()
     assert line.isprintable()

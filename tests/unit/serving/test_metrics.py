@@ -29,7 +29,7 @@ def test_a_server_shows_its_rows(server):
     assert {name for name in shown if name.startswith(metrics.PREFIX)} == {row.name for row in SERVERS[server]().rows}
 
 
-def test_exactly_one_policy_digest_is_shown():
+def test_the_metric_of_the_policy_digest_has_exactly_one_series():
     def change(registry):
         for digest in ("sha256:old", "sha256:new"):
             registry.show_sources(policy_valid=True, policy_digest=digest, caches=())
@@ -48,7 +48,7 @@ def test_no_metric_has_a_series_for_each_object():
     assert [row.name for row in ROWS if objects & set(row.labels)] == []
 
 
-def test_every_metric_is_changed_somewhere():
+def test_every_metric_is_updated_in_the_code():
     code = "\n".join(
         path.read_text()
         for folder in ("railwright/serving", "webhook", "extender", "railwright/cluster")

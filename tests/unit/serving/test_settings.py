@@ -87,12 +87,12 @@ def test_an_address_is_read_and_written_back(files):
         ("webhook", (*PLAIN, "--drain", "2"), "unrecognized arguments"),
     ],
 )
-def test_impossible_settings_are_usage_errors_that_name_the_option(capsys, server, argv, said):
+def test_invalid_server_settings_are_usage_errors_that_name_the_option(capsys, server, argv, said):
     assert said in read_refusal(capsys, server, *argv)
 
 
 @given(st.text(max_size=30))
-def test_any_text_is_an_address_or_an_error(text):
+def test_any_text_is_parsed_as_an_address_or_rejected(text):
     try:
         address = settings.parse_address(text)
     except argparse.ArgumentTypeError:

@@ -159,7 +159,7 @@ def test_t05_no_role_of_users_writes_the_policy():
                 assert set(rule["verbs"]) <= READING
 
 
-def test_t05_the_namespace_of_the_policy_enforces_the_strictest_level():
+def test_t05_the_namespace_of_the_policy_enforces_the_restricted_level():
     (namespace,) = objects("Namespace")
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 

@@ -61,7 +61,7 @@ def operations(tenant, by, **more: str) -> list[dict]:
 
 
 @given(tenants, st.sampled_from(["f", "f", "g", "default"]))
-def test_t01_a_pod_grants_nothing_beyond_the_policy(tenant, chosen):
+def test_t01_a_pod_gets_nothing_that_the_policy_does_not_grant(tenant, chosen):
     for operation in operations(tenant, BESIDE_PRIVILEGED, **{names.FABRIC: chosen}):
         assert WAYS.fullmatch(operation["path"]), operation
         assert "securityContext" not in operation["path"], "the tenant's fabric has no capability and no privilege"

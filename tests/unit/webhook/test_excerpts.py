@@ -174,7 +174,7 @@ def test_the_answer_from_an_excerpt_equals_that_from_the_whole_pod_for_any_field
         (views.ObjectMeta, RICH["metadata"], {"resourceVersion", "creationTimestamp", "deletionTimestamp"}),
     ],
 )
-def test_the_varied_pod_has_every_field_of_the_views(view, tree, unused):
+def test_the_pod_of_these_tests_has_every_field_of_the_views(view, tree, unused):
     assert {field.encode_name for field in msgspec.structs.fields(view)} - tree.keys() == unused
 
 

@@ -41,7 +41,7 @@ def admit(tree: dict) -> dict:
     tables.pair(registry.INJECTED_KINDS, ENORMOUS),
     ids=lambda value: getattr(value, "display_name", None),
 )
-def test_an_enormous_amount_is_kept_and_completed_as_kubernetes_caps_it(row, amount):
+def test_an_enormous_amount_is_kept_and_capped_as_by_kubernetes(row, amount):
     template = working.build_template(container(RESOURCE, "limits", amount, "1"), label="f")
     tree = working.build_workload(row, template, name="Worker")
     response = working.get_response(working.review(row, tree), POLICY)

@@ -91,6 +91,6 @@ def test_a_snapshot_may_hold_every_kind_that_is_watched():
 
 
 @pytest.mark.parametrize(("variable", "image"), [("", names.IMAGE), ("r/a:1", "r/a:1")])
-def test_the_init_container_has_the_image_of_the_variable(monkeypatch, variable, image):
+def test_the_init_container_has_the_image_from_the_environment_variable(monkeypatch, variable, image):
     monkeypatch.setenv("RAILWRIGHT_IMAGE", variable)
     assert state.State().build_facts("x").image == image
