@@ -108,7 +108,13 @@ def add_cluster(parser: Parser) -> None:
     add = parser.add_argument_group("options for the cluster").add_argument
     add("--kubeconfig", metavar="FILE", default="", help="Kubeconfig of the cluster (default: as for kubectl).")
     add("--context", metavar="NAME", help="Context of the kubeconfig.")
-    add("--as", metavar="USER", dest="as_user", default="", help="Act as this user, with the right to impersonate.")
+    add(
+        "--as",
+        metavar="USER",
+        dest="as_user",
+        default="",
+        help="Act as this user, as kubectl does; needs the right to impersonate.",
+    )
     add("--as-group", metavar="GROUP", action="append", default=[], help="Act as this group too; repeatable.")
     add(
         "--request-timeout",

@@ -67,8 +67,8 @@ class HyperNode(views.View, frozen=True):
 
 
 @functools.lru_cache(maxsize=256)
-def are_among(domains: tuple[str, ...]) -> bool:
-    """True if a domain key is a level of HyperNodes."""
+def has_level(domains: tuple[str, ...]) -> bool:
+    """True if one of these domain keys stands for a level of HyperNodes, and not for a label of nodes."""
     return any(key.startswith(_PREFIX) for key in domains)
 
 
@@ -105,7 +105,10 @@ class Tree:
         self._positions.pop(node, None)
 
     def read_values(self, node: str, labels: Labels) -> Mapping[str, str]:
-        """Return the names of the node's HyperNodes by key of LEVELS. Levels without a HyperNode are left out."""
+        """Return the names of the HyperNodes that contain the node, by the key of their level (LEVELS).
+
+        Levels at which the node is in no HyperNode are left out.
+        """
         return self._find_position(node, labels).values
 
     def find_problems(self, nodes: Mapping[str, Labels]) -> tuple[str, ...]:

@@ -185,9 +185,9 @@ def _describe_rail(view: View, rail: expected.Rail, device_name: str, basis: str
 
 
 def _list_own_gids(view: View, port: hosts.Port, interface: str) -> list[hosts.Gid]:
-    """Return the GIDs of this pod's addresses, of one interface if it is not "".
+    """Return the port's GIDs that belong to this pod's addresses; only those of `interface` unless it is "".
 
-    The table also lists other pods' interfaces, under the same names.
+    The port's GID table also has GIDs of other pods, whose interfaces can have the same names.
     """
     return [
         gid

@@ -109,7 +109,7 @@ async def test_a_manifest_of_an_existing_pod_is_explained_too(plane, namespace, 
     assert "injected: fabric ib" in out
 
 
-async def test_an_account_with_edit_reads_that_its_namespace_opts_in(plane, namespace, installed, person):
+async def test_explain_tells_a_user_with_role_edit_that_the_namespace_opts_in(plane, namespace, installed, person):
     await person.allow("edit", namespace)
     unlabelled = manifests.pod("asked", limits={"nvidia.com/gpu": 8})
     await plane.api.create(unlabelled, namespace=namespace)

@@ -58,8 +58,8 @@ def _count_accelerators(pod: views.Pod, ctx: context.InjectionContext, claimed: 
     if count > claim_templates.MAX_ACCELERATORS:
         raise reasons.RefusedError(
             "quantity",
-            f"container {pod.spec.containers[target].name}: resource {resource}: {count} is more than a pod can have "
-            f"on a node of fabric {ctx.fabric_name}; the limit is {claim_templates.MAX_ACCELERATORS}: lower it",
+            f"container {pod.spec.containers[target].name} requests {count} {resource}, more than a pod can have on a "
+            f"node of fabric {ctx.fabric_name}; request at most {claim_templates.MAX_ACCELERATORS}",
         )
     return 0 if _find_init_container(pod, resource) is not None else count
 

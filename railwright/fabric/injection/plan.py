@@ -109,7 +109,7 @@ def explain_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) ->
     cause = reason.Reason(
         AdmissionCode.NO_ACCELERATOR,
         f"no container requests {listed}, so the pod gets no rails",
-        fix=f"name a rank without accelerators in annotation {names.CONTAINERS}",
+        fix=f"if a container is a rank although it requests none, name it in annotation {names.CONTAINERS}",
     )
     if likely is not None:
         container, resource = likely

@@ -143,7 +143,7 @@ def _check_domains(
     """Yield a reason for labels of domains that no node has. With a preset, only that of the closest is needed."""
     placement, rails = fabric.placement, [rail.name for rail in fabric.rails]
     keys = placement.domains or presets.list_domain_keys(placement)[:1]
-    labels = [key for key in keys if not hypernodes.are_among((key,))]
+    labels = [key for key in keys if not hypernodes.has_level((key,))]
     present = set(itertools.chain(*node_labels))
     if missing := [key for key in labels if not set(topology.expand_rails(key, rails)) & present]:
         yield reasons.Reason(

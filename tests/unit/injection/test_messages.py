@@ -129,7 +129,7 @@ REFUSALS = {
         pod({"name": "c", "resources": {"limits": {"nvidia.com/gpu": "many"}}}),
     ),
     "GPUs of a claim": Case(
-        ("resource nvidia.com/gpu: 1025 is more", "fabric f", "the limit is 1024: lower it"), pod(gpus(1025)), CLAIMED
+        ("requests 1025 nvidia.com/gpu, more than", "fabric f", "request at most 1024"), pod(gpus(1025)), CLAIMED
     ),
     "preflight's name": Case(
         ("railwright-preflight", "rename it", "railwright.io/skip"),

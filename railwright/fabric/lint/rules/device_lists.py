@@ -131,7 +131,7 @@ def _check_whole_names(name: str, value: str, row: _List) -> Iterator[str]:
         yield f"{row.library} takes whole names, not prefixes, so {names} matches nothing; write each whole name"
     if without_port and name == _UCX_LIST:
         ports = quote(",".join(f"{device}:1" for device in without_port))
-        yield f"a device without a port matches nothing in UCX before 2026; write {ports}"
+        yield f"UCX of before January 2026 knows no device without its port; write {ports}"
 
 
 def _parse(name: str, value: str) -> lists.NameList:

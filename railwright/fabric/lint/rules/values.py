@@ -102,7 +102,7 @@ def _read_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | 
     return None
 
 
-def _check_range(text: str, ranks: RankContext) -> Iterator[str]:
+def _check_address_range(text: str, ranks: RankContext) -> Iterator[str]:
     if ranks.fabric_context.transport in WITHOUT_GIDS or ranks.is_on_efa:
         return
     network = _read_network(text)
@@ -119,7 +119,7 @@ def _check_range(text: str, ranks: RankContext) -> Iterator[str]:
 
 _GRAMMARS: Mapping[str, Callable[[str, RankContext], Iterator[str]]] = {
     "NCCL_DEBUG_SUBSYS": _check_subsystems,
-    "NCCL_IB_ADDR_RANGE": _check_range,
+    "NCCL_IB_ADDR_RANGE": _check_address_range,
 }
 
 

@@ -173,7 +173,7 @@ def _explain_shortage(
     )
     if blocked := _count_causes(totals, _find_present_cause):
         yield reason.Reason(PlacementCode.NODES_BLOCKED, blocked)
-    devices_in_use = () if never_fits else tuple(_list_devices_in_use(decision.planning_view, cluster))
+    devices_in_use = () if never_fits else tuple(_explain_devices_in_use(decision.planning_view, cluster))
     if devices_in_use:  # told only where their end would help
         yield reason.Reason(PlacementCode.DEVICE_SHORTAGE, "; ".join(devices_in_use))
 
@@ -237,8 +237,8 @@ def _count_slots_of_empty_node(node_class: node_evaluation.NodeClass) -> int:
     return min(by_device, default=node_evaluation.MAX_SLOTS_PER_NODE)
 
 
-def _list_devices_in_use(view: node_index.RequestView, cluster: cluster_state.ClusterState) -> Iterable[str]:
-    """Return the pods that use the missing accelerator or rail, for a few nodes."""
+def _explain_devices_in_use(view: node_index.RequestView, cluster: cluster_state.ClusterState) -> Iterable[str]:
+    """Yield who holds the accelerators or rails of which a node has too few free, for a few nodes."""
     lacking, nodes = functools.cache(node_explainer.list_short_resources), list(cluster.nodes)
     rows = (
         (node, node_class, lacking(node_class)[0])

@@ -120,7 +120,10 @@ class ClusterState:
     # --- reading --------------------------------------------------------------------------------------
 
     def get_used(self, node: str) -> resources.Amounts:
-        """Return the requests of all pods bound to a node. Devices of slices are counted by their claims."""
+        """Return the requests of all pods bound to a node.
+
+        Devices that the node offers only in ResourceSlices count as used if a ResourceClaim holds them.
+        """
         used: Counter[str] = Counter()
         for pod in self.list_pods_on(node):
             used.update(pod.requests)
@@ -189,7 +192,7 @@ class ClusterState:
         `rails` are the names of the fabric's rails, for keys with the placeholder topology.RAIL.
         """
         labels = node.labels
-        if hypernodes.are_among(domains):
+        if hypernodes.has_level(domains):
             labels = {**labels, **self.hyper_nodes.read_values(node.name, labels)}
         return topology.read_domains(labels, domains, rails)
 
