@@ -1,7 +1,7 @@
-"""Formats tables of pages: commands, metrics, and the codes of reasons.
+"""Generates the tables of the documentation: commands, metrics and reason codes.
 
-Commands come from the parsers of the command line, metrics from their rows, and codes from their tables. Options of
-commands are shown by `COMMAND --help` only.
+They come from the command line's parsers, from `railwright.serving.metrics` and from `railwright.fabric.reasons.codes`.
+Options of commands are shown by `COMMAND --help` only.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -30,7 +30,7 @@ _RETRY_SECONDS = 10.0  # after a failure; replicas have different policies for l
 _OBSERVED_SECONDS = 2.0  # a watch shows a new object sooner
 _FORBIDDEN, _CONFLICT = 403, 409
 # of a quota, or of a missing right: both have one status
-_FIX = f"ask the operator to raise the quota or, for a missing right, to {shortcomings.GRANT_CLAIMS}"
+_FIX = f"ask the operator to raise the quota, or to grant the missing right: {shortcomings.GRANT_CLAIMS}"
 _WRITE_SECONDS = 2.0  # for the templates of a workload: its author waits
 _MAX_OF_WORKLOAD = 16  # more are written when there are pods
 

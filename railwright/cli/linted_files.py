@@ -143,7 +143,7 @@ def _read_object(
 
 
 def _read_claim(tree: dict[str, Any], path: Path) -> tuple[claim_rules.ClaimContext | None, Path]:
-    """Return a claim or template of claims, with the path of its devices; None for another object."""
+    """Return a ResourceClaim or ResourceClaimTemplate and the path of its devices in the manifest; None for others."""
     kind = tree["kind"]
     if str(tree.get("apiVersion")).partition("/")[0] != _GROUP or kind not in claim_rules.KINDS:
         return None, ()

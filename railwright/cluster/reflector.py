@@ -56,7 +56,7 @@ class _StreamError(errors.ApiError):
 
 
 CountFailure = Callable[[str, str], None]
-"""Called with (kind, reason) when a watch starts again, and with "skipped" for an object that is not read."""
+"""Called with (kind, reason) when a watch starts again, and with (kind, "skipped") for an object that is unreadable."""
 
 
 class WatchSpec(msgspec.Struct, frozen=True):

@@ -124,7 +124,7 @@ async def test_the_pods_of_a_kind_share_one_template(server, start):
     ("status", "cause"),
     [
         (403, "not written: the webhook may not create it: "),
-        (403, f"for a missing right, to {shortcomings.GRANT_CLAIMS}"),
+        (403, f"or to grant the missing right: {shortcomings.GRANT_CLAIMS}"),
         (500, " answers 500: "),
         (429, " answers 429: "),
     ],

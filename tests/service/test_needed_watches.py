@@ -66,7 +66,7 @@ async def test_claims_are_watched_while_a_fabric_has_them(running, stub):
     assert not running.state.claim_templates.by_key, "what is not watched is forgotten"
 
 
-async def test_templates_are_watched_with_nvlink_too(running):
+async def test_claim_templates_are_watched_if_the_policy_uses_nvlink(running):
     await running.use(NVLINK, TEMPLATES)
 
 

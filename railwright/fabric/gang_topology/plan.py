@@ -89,7 +89,7 @@ def _write_fields(scheduler: str, request: requests.TopologyRequest) -> requests
     kind = request.workload.kind.display_name
     write = _WRITERS.get((scheduler, kind))
     if write is None:
-        raise requests.NotWrittenError(f"railwright writes no topology for a {kind} that {scheduler} places")
+        raise requests.NotWrittenError(f"railwright sets no topology constraint on a {kind} that {scheduler} schedules")
     return write(request)
 
 

@@ -85,7 +85,7 @@ class NotWrittenError(Exception):
 
 def refuse_written(field: str) -> NotWrittenError:
     """Return the error for a field that the author has set."""
-    return NotWrittenError(f"{field} is set in the manifest, so railwright writes no topology")
+    return NotWrittenError(f"{field} is set in the manifest, so railwright sets no topology constraint")
 
 
 def is_label(key: str) -> bool:

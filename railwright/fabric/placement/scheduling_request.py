@@ -123,7 +123,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
         """Return the resources of rails that the pod needs and does not request, with the needed amounts."""
         return {need.resource: need.amount for need in self.needs if not self.requests.get(need.resource, 0)}
 
-    def count_devices_of_nics(self, need: intent.Need) -> int:
+    def count_at_one_pod_per_nic(self, need: intent.Need) -> int:
         """Return how many devices of a pool, in milli-units, are in use if each NIC has one pod."""
         nics = sum(1 for rail in self.fabric.rails if rail.resource == need.resource) or 1
         return self.fabric.count_devices(nics) * resources.UNIT

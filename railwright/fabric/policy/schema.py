@@ -48,7 +48,7 @@ def _join_types(value: Schema) -> None:
 
 
 def _allow_null(value: Schema) -> Schema:
-    """Return the schema with null allowed. It uses `anyOf` only for a section."""
+    """Return the schema with null allowed: in its `type` or `enum`, or by `anyOf` if it is a reference ($ref)."""
     rest = {key: item for key, item in value.items() if (key, item) != ("default", None)}
     references = [choice for choice in (value, *value.get("anyOf", ())) if "$ref" in choice]
     if references:

@@ -232,7 +232,7 @@ class AdmissionCode(ReasonCode):
     TOPOLOGY_REQUESTED = "TopologyRequested", "The workload asks its scheduler to keep the gang in one domain."
     TOPOLOGY_NOT_WRITTEN = (
         "TopologyNotWritten",
-        "railwright writes no topology: the author has, pods start one by one, or the scheduler reads none.",
+        "railwright sets no topology constraint: the author has, pods start one by one, or the scheduler has none.",
     )
     TOPOLOGY_NO_KEY = "TopologyNoKey", "The policy names no domains that this scheduler knows."
 

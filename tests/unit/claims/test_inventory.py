@@ -74,7 +74,7 @@ def test_only_the_newest_generation_of_a_complete_pool_counts(known):
     assert count(known, RAIL[0]) == 1  # the slice of generation 1 is there again
 
 
-def test_a_device_of_several_nodes_counts_on_no_node(known):
+def test_a_device_available_to_several_nodes_is_counted_for_none(known):
     shared = devices.build_slices("n1")[0]
     shared["metadata"]["name"] = "network"
     shared["spec"] = {"driver": "dra.net", "pool": {"name": "network"}, "devices": shared["spec"]["devices"]}

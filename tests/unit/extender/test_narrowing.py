@@ -102,7 +102,7 @@ def ask(site, rank, names=None):
     return min(scores, key=lambda name: (-scores[name], name))
 
 
-def test_a_pod_of_a_gang_counts_on_one_of_equal_nodes_that_scores_highest(site):
+def test_one_of_equal_nodes_scores_higher_and_the_pod_is_assumed_there(site):
     scores = site.score(site.peers[0], site.filter(site.peers[0]))
     assert sorted(scores.values()) == [9, 9, 10]
     assert site.list_counted() == {"w-0": max(scores, key=scores.__getitem__)}

@@ -142,7 +142,7 @@ def test_a_job_without_a_queue_gets_no_annotation(scheduler, shown):
     assert read_annotations(stored["spec"]) == {}
     assert read_topology(stored["spec"])["reason"] == {
         "code": "TopologyNotWritten",
-        "message": f"railwright writes no topology for a Job.batch that {shown} places",
+        "message": f"railwright sets no topology constraint on a Job.batch that {shown} schedules",
     }
     assert not [line for line in warnings if "Topology" in line]
 

@@ -124,7 +124,7 @@ def test_a_script_of_a_config_map_may_read_variables(words, launcher, runs_scrip
     ["rdma/hca_shared_devices_a", "nvidia.com/mlx5_0", "nvidia.com/mlnx_roce", "aliyun/erdma", "vpc.amazonaws.com/efa",
      "nvidia.com/sriov-rdma-vf", "openshift.io/mellanoxnics", "nvidia.com/hostdev", "example.com/ib0", "x.y/cx7"],
 )  # fmt: skip
-def test_published_device_plugins_are_known_by_the_names_of_their_resources(name):
+def test_resource_names_of_common_rdma_device_plugins_are_recognized(name):
     assert rule_types.is_rdma(name)
 
 

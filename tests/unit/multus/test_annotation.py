@@ -109,7 +109,7 @@ def test_distinct_interfaces_pass(text):
         ),
     ],
 )
-def test_networks_are_appended_and_the_users_stay_as_written(text, ours, expected):
+def test_networks_are_appended_and_the_existing_text_is_unchanged(text, ours, expected):
     assert merge(text, ours, "team").text == expected
 
 

@@ -180,7 +180,7 @@ def test_segments_stay_in_one_domain_before_the_declared_gang_size_is_seen(versi
 
 
 @pytest.mark.parametrize(("value", "home"), [("4", {"a"}), ("1", {"b", "a"}), (None, {"a", "b"})])
-def test_the_annotation_of_a_pod_overrides_the_policy(value, home):
+def test_the_segment_annotation_of_a_pod_overrides_the_policy(value, home):
     """Leaf b is too small for four; in segments of two, the gang of six takes both."""
     loop = FilteringLoop(build_leaves(a=4, b=2), given=build_policy(2))
     annotations = {} if value is None else {"railwright.io/segment": value}

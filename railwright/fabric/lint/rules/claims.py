@@ -147,8 +147,8 @@ def check_devices_of_one_pod(claim: ClaimContext) -> _Violations:
     for request, attribute, path in _list_attributes(claim):
         if claim.is_template and attribute.rpartition("/")[2] in _ONE_POD_ATTRIBUTES:
             yield Violation(
-                f"request {request} selects devices by {attribute}, so a node holds only one pod of this template, even "
-                "if other devices are free; pair GPUs and NICs by matchAttribute, or let railwright write the claims",
+                f"request {request} selects devices by {attribute}, so a node holds only one pod of this template, "
+                "even if others are free; pair GPUs and NICs by matchAttribute, or let railwright write the claims",
                 path=path,
             )
 

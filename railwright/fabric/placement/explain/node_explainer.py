@@ -1,4 +1,4 @@
-"""Explains the score of one node: terms with their reasons, missing rails, pods that use them, and limits."""
+"""Explains the score of one node: its terms with reasons, what it lacks, the pods that hold that, and what slows it."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence

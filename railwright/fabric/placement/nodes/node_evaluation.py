@@ -214,7 +214,7 @@ def _compute_shares(
         pods, amount = 1, pool.need.amount
         if pool.need.resource:
             # a pod with several devices of one NIC does not share the NIC with itself
-            unit = max(amount, kind.count_devices_of_nics(pool.need))
+            unit = max(amount, kind.count_at_one_pod_per_nic(pool.need))
             # of pods that do not request devices, only the accelerators show that they are there
             used = pool.devices.used if pool.devices.requested else max(pool.devices.used, busy * amount)
             pods = max(1, -(-(used + further_pods * amount) // unit))
