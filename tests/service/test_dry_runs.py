@@ -378,6 +378,9 @@ async def test_lint_prints_each_error_of_an_invalid_policy_in_a_line_of_its_own(
 
 
 LAUNCHER = {**UNLABELLED, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+NAMESPACE_OPTS_IN = (
+    "namespace prod opts in with label railwright.io/fabric 'f', but no container requests an accelerator"
+)
 UNREADABLE = {NAMESPACE: api_stub.status(403)}
 
 
@@ -389,7 +392,7 @@ UNREADABLE = {NAMESPACE: api_stub.status(403)}
         (UNLABELLED, label_namespace(fabric="f") | DISABLED, WHILE_DISABLED),
         (UNLABELLED, label_namespace(fabric="none"), NO_OPT_IN),
         (UNLABELLED, label_namespace(), NO_OPT_IN),
-        (LAUNCHER, label_namespace(fabric="f"), NO_OPT_IN),
+        (LAUNCHER, label_namespace(fabric="f"), f"unchanged: {NAMESPACE_OPTS_IN}"),
         (LAUNCHER, UNREADABLE, NO_OPT_IN),
         (
             UNLABELLED,

@@ -424,6 +424,11 @@ async def test_the_label_of_a_workload_in_the_core_api_group_is_read(cluster, ru
 CONFIG_MAPS = "/api/v1/namespaces/railwright-system/configmaps"
 NAMESPACE = "/api/v1/namespaces/prod"
 ACCELERATED = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
+OTHER_GPU = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"amd.com/gpu": "1"}}}]}
+OPTS_IN = (
+    "namespace prod opts in with label railwright.io/fabric 'roce', but no container requests an accelerator of the "
+    "policy"
+)
 AGAIN = "delete the pod, so that its controller creates it again"
 POSSIBLE = "after the pod's creation, the webhook was not called, or the policy was in mode warn"
 
@@ -447,7 +452,13 @@ def keep_config_map(cluster, name: str, data: dict) -> None:
                 f"{POSSIBLE}; {AGAIN}"
             ),
         ),
-        (LABEL, {}, 0, "did not opt in"),
+        (LABEL, {}, 0, f"{OPTS_IN} (nvidia.com/gpu)"),
+        (
+            LABEL,
+            OTHER_GPU,
+            0,
+            f"{OPTS_IN} (nvidia.com/gpu); if amd.com/gpu is one, let the operator add it to `accelerators`",
+        ),
         ({}, ACCELERATED, 0, "did not opt in"),
         (
             None,
@@ -460,9 +471,10 @@ def keep_config_map(cluster, name: str, data: dict) -> None:
         ),
         (None, {}, 0, "did not opt in"),
     ],
-    ids=["uncalled", "no accelerator", "no label", "unreadable", "unreadable, no GPU"],
+    ids=["uncalled", "no accelerator", "other GPU", "no label", "unreadable", "unreadable, no GPU"],
 )
 async def test_a_pod_that_its_namespace_opts_in_is_a_finding(cluster, run, namespace_labels, spec, code, said):
+    keep_config_map(cluster, "railwright-policy", {"policy.yaml": POLICY})
     cluster.keep(NAMESPACE, {"metadata": {"name": "prod", "labels": namespace_labels or {}}})
     if namespace_labels is None:
         cluster.fault = lambda request: 403 if request.path == NAMESPACE else None

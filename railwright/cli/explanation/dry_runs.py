@@ -81,7 +81,7 @@ async def ask(client: clients.Client, template: templates.Template) -> previews.
         return preview
     opted_in = await opt_ins.find(client, msgspec.convert(after, views.Pod))
     if opted_in.label is None:
-        return msgspec.structs.replace(preview, opt_in_unknown=opted_in.unknown)
+        return msgspec.structs.replace(preview, opt_in_unknown=opted_in.unknown, unaccelerated=opted_in.unaccelerated)
     message = await policy_sources.describe_disabled(client)
     if not message and await policy_sources.is_unenforced(client):
         return msgspec.structs.replace(preview, outcome=reviews.WOULD_PATCH, message=_UNWARNED)

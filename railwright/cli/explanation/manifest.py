@@ -151,7 +151,7 @@ def _format_outcome(preview: previews.AdmissionPreview) -> str:
     if preview.is_uninjected:
         return f"not injected: {preview.message}"
     if not preview.fabric:
-        return f"unchanged: {preview.opt_in_unknown or 'it did not opt in (no label railwright.io/fabric, or `none`)'}"
+        return f"unchanged: {preview.no_opt_in or 'it did not opt in (no label railwright.io/fabric, or `none`)'}"
     effect = "injected" if preview.operations else "unchanged, it has everything already"
     if _is_only_recorded(preview):
         cause = preview.skipped.get("rails")

@@ -18,6 +18,7 @@ class OptIn(NamedTuple):
     label: str | None
     refusal: str = ""  # why admission rejects the label, and the fix
     unknown: str = ""  # why it is not known whether the pod opted in
+    unaccelerated: str = ""  # why the label of the namespace does not opt the pod in
 
 
 async def find(client: clients.Client, pod: views.Pod) -> OptIn:
@@ -36,9 +37,11 @@ async def find(client: clients.Client, pod: views.Pod) -> OptIn:
             f"it has no label {names.FABRIC}, and the labels of namespace {namespace}, which may opt it in, cannot be "
             "read; ClusterRole view in the namespace has the right"
         )
+    cluster = facts.ClusterFacts(namespace, labels)
     if policy is not None:
         try:
-            opt_in.find_fabric(pod, policy.document, facts.ClusterFacts(namespace, labels))
+            opt_in.find_fabric(pod, policy.document, cluster)
         except reason.RefusedError as error:
             refusal = error.message
-    return OptIn(opt_in.find_label(pod, labels, accelerators), refusal, unknown)
+    unaccelerated = opt_in.explain_unaccelerated(pod, cluster, accelerators)
+    return OptIn(opt_in.find_label(pod, labels, accelerators), refusal, unknown, unaccelerated)

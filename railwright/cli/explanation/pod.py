@@ -70,7 +70,7 @@ async def _explain_uninjected(client: clients.Client, pod: job_pods.Pod, record:
     opted_in = await opt_ins.find(client, pod) if opt_in.is_uninjected(pod) else opt_ins.OptIn(None)
     if opted_in.label is not None:
         return msgspec.structs.replace(record, uninjected=await _describe_uninjected(client, pod, opted_in))
-    record = msgspec.structs.replace(record, opt_in_unknown=opted_in.unknown)
+    record = msgspec.structs.replace(record, opt_in_unknown=opted_in.unknown, unaccelerated=opted_in.unaccelerated)
     if names.FABRIC in pod.metadata.labels or names.INJECTION in pod.metadata.annotations:
         return record
     uninjected, warnings = "", list(record.warnings)
@@ -157,7 +157,7 @@ _STYLES = {
 def print_text(record: PodRecord) -> None:
     """Print the injection, then the extender's explanation, otherwise the state of the pod."""
     place = f" on node {record.node}" if record.node else ""
-    injection = record.uninjected or (record.summary if record.fabric else record.opt_in_unknown or "did not opt in")
+    injection = record.uninjected or (record.summary if record.fabric else record.no_opt_in or "did not opt in")
     output.print_styled((f"Pod {record.pod}{place}: {injection}", "bold"))
     if record.preflight_failure:
         output.print_styled((record.preflight_failure, "bold red"))

@@ -13,6 +13,7 @@ import msgspec
 from railwright.cli import object_files
 from railwright.cli.explanation import recorded, templates
 from railwright.fabric import views
+from railwright.fabric.injection import opt_in
 from railwright.fabric.policy import model as policies
 from webhook import pods, reviews, state
 
@@ -82,6 +83,10 @@ def preview_admission(
         after=pod,
         source=source,
     )
+    if not answer.fabric and answer.outcome == reviews.ALLOWED:
+        read = msgspec.convert(pod, views.Pod)
+        unaccelerated = opt_in.explain_unaccelerated(read, cluster, policy.document.accelerators)
+        return msgspec.structs.replace(preview, unaccelerated=unaccelerated)
     if not answer.fabric or answer.outcome not in {reviews.PATCHED, reviews.ALLOWED}:
         return preview
     if not policy.document.is_enforced:  # the pod would get only its record, of which the webhook does not warn

@@ -55,7 +55,13 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
     skipped: Mapping[str, reason.Reason] = {}
     warnings: Sequence[reason.Reason] = ()
     opt_in_unknown: str = ""  # why it is not known whether the pod opted in
+    unaccelerated: str = ""  # why the label of the namespace does not opt the pod in
     topology: intent.TopologyRecord | None = None  # what its workload asks of the scheduler, or why it asks for nothing
+
+    @property
+    def no_opt_in(self) -> str:
+        """Return why the pod did not opt in, or why that is not known; "" if there is no label."""
+        return self.opt_in_unknown or self.unaccelerated
 
     @property
     def summary(self) -> str:

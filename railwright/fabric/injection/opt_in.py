@@ -50,6 +50,21 @@ def find_label(
     return None if label == names.FABRIC_NONE else label
 
 
+def explain_unaccelerated(pod: views.Pod, cluster: facts.ClusterFacts, resources: Collection[str] | None = None) -> str:
+    """Return why the label of the pod's namespace does not opt the pod in: it requests no accelerator.
+
+    Return "" for a pod with a label of its own, and if the namespace does not opt in. `resources` as for `find_label`.
+    """
+    label = (cluster.namespace_labels or {}).get(names.FABRIC, names.FABRIC_NONE)
+    if label == names.FABRIC_NONE or names.FABRIC in pod.metadata.labels or _is_accelerated(pod, resources):
+        return ""
+    opted_in = f"namespace {cluster.namespace} opts in with label {names.FABRIC} {text.quote(label)}"
+    listed = f" of the policy ({text.join_fitting(resources)})" if resources else ""
+    requested = sorted(accelerators.list_all_requested(pod.spec.containers))
+    fix = f"; if {text.join_fitting(requested)} is one, let the operator add it to `accelerators`" if requested else ""
+    return f"{opted_in}, but no container requests an accelerator{listed}{fix}"
+
+
 def _is_accelerated(pod: views.Pod, resources: Collection[str] | None) -> bool:
     requested = accelerators.list_all_requested(pod.spec.containers)
     return bool(requested) and (resources is None or accelerators.has_accelerator(requested, resources))

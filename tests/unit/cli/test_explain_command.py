@@ -238,6 +238,19 @@ def test_an_injected_pod_is_reported_as_unchanged(explain):
     assert "unchanged: it did not opt in" in explain(admitting.pod(label=None))[1]
 
 
+def test_a_pod_without_accelerators_in_a_namespace_that_opts_in_has_that_cause(explain):
+    labelled = SNAPSHOT.replace("labels: {", "labels: {railwright.io/fabric: default, ")
+    (explain.folder / "snapshot.yaml").write_text(labelled)
+    tree = admitting.pod(label=None)
+    tree["spec"]["containers"][0]["resources"] = {"limits": {"amd.com/gpu": "1"}}
+    code, out, _ = explain(tree, options=("--snapshot", str(explain.folder / "snapshot.yaml")))
+    assert code == 0
+    assert out.splitlines()[1] == (
+        "unchanged: namespace prod opts in with label railwright.io/fabric 'default', but no container requests an "
+        "accelerator of the policy (nvidia.com/gpu); if amd.com/gpu is one, let the operator add it to `accelerators`"
+    )
+
+
 def test_a_manifest_comes_from_standard_input_too_and_its_namespace_from_the_option(explain, monkeypatch, capsys):
     tree = admitting.pod()
     del tree["metadata"]["namespace"]
