@@ -80,6 +80,16 @@ class Pod(views.Pod, frozen=True):
                     return str(ended.get("message") or default).strip()
         return ""
 
+    @property
+    def preflight_warning(self) -> str:
+        """Return the message of railwright's init container if it has passed and warns; "" otherwise."""
+        for status in self.status.init_container_statuses or ():
+            ended = (status.state or {}).get("terminated") or {}
+            message = str(ended.get("message") or "").strip()
+            if status.name == names.PREFLIGHT_CONTAINER and ended.get("exitCode") == 0 and "warning: " in message:
+                return message
+        return ""
+
 
 def parse_object(command: str, words: Sequence[str]) -> tuple[str, str] | None:
     """Return (kind, name) of the object that words name as KIND/NAME or KIND NAME; None if they name files.

@@ -232,6 +232,17 @@ async def test_the_message_of_a_preflight_that_failed_is_a_finding(cluster, run,
     assert any("/proxy/" in path for _, path in cluster.asked) == (phase == "Pending")
 
 
+@pytest.mark.parametrize("warning", ["; warning: NCCL_IB_HCA: mlx5_9 selects no device (found: mlx5_0)", ""])
+async def test_the_message_of_a_preflight_that_passed_is_shown_if_it_has_a_warning(cluster, run, warning):
+    message = f"railwright preflight 1 rail ready: rail0 mlx5_0{warning}"
+    passed = {"terminated": {"exitCode": 0, "reason": "Completed", "message": f"{message}\n"}}
+    statuses = [{"name": "railwright-preflight", "state": passed}]
+    keep(cluster, build(labels=LABEL, record=RECORD, status={"phase": "Running", "initContainerStatuses": statuses}))
+    let_answer(cluster, "p", state="placed", placed=1)
+    code, out, _ = await run("explain", "pod/p", "-n", "prod")
+    assert (code, message in out.splitlines()) == (0, bool(warning))
+
+
 @pytest.mark.parametrize(
     ("has_policy", "warnings"),
     [

@@ -40,6 +40,7 @@ class PodRecord(recorded.Injection, frozen=True, kw_only=True):
     waiting: str  # the scheduler's reason
     phase: str
     preflight_failure: str  # the message of the init container that has stopped it
+    preflight_warning: str  # the message of the init container that has passed and warns
     uninjected: str = ""  # why it is not injected although it or its workload opted in, and the fix
     unasked: str = ""  # why Volcano does not ask the extender about it; "" if it does, or if that is not known
     placement: overview_types.Explanation | None = None  # the extender's answer
@@ -62,6 +63,7 @@ def build_record(pod: job_pods.Pod) -> PodRecord:
         waiting="" if node else "; ".join(unscheduled),
         phase=pod.status.phase,
         preflight_failure=pod.preflight_failure,
+        preflight_warning=pod.preflight_warning,
     )
 
 
@@ -161,6 +163,8 @@ def print_text(record: PodRecord) -> None:
     output.print_styled((f"Pod {record.pod}{place}: {injection}", "bold"))
     if record.preflight_failure:
         output.print_styled((record.preflight_failure, "bold red"))
+    if record.preflight_warning:
+        output.print_styled((record.preflight_warning, "yellow"))
     recorded.print_text(record)
     if record.unasked:
         output.print_styled((f"warning: {record.unasked}", "yellow"))
