@@ -77,7 +77,7 @@ def _list_watches(state: states.State) -> list[reflector.WatchSpec]:
     return [
         watch(resources.NAMESPACES, state.namespaces),
         watch(resources.NODES, state.nodes, excerpt=states.excerpt_node),
-        watch(resources.NADS, sinks.combine(state.networks, state.subnets)),
+        watch(resources.NADS, sinks.combine(state.networks, state.configurations)),
         watch(
             resources.WAITING_PODS,
             state.claiming_pods,

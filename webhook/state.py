@@ -91,9 +91,9 @@ class State:
             lambda network: network.metadata.key,
             lambda network: network.metadata.annotations.get(names.NAD_RESOURCE_NAME) or None,
         )
-        self.subnets = sinks.Values[views.NetworkAttachmentDefinition, tuple[ipam.Subnet, ...]](
+        self.configurations = sinks.Values[views.NetworkAttachmentDefinition, ipam.Configuration](
             lambda network: network.metadata.key,
-            lambda network: ipam.read_subnets((network.spec and network.spec.config) or ""),
+            lambda network: ipam.read((network.spec and network.spec.config) or ""),
         )
         self.nodes = sinks.Values[node_views.Node, _Resources](lambda node: node.metadata.name, _read_resources)
         self._all_nodes, self._all_nodes_version = _AllNodes(), 0
@@ -114,7 +114,7 @@ class State:
     def cluster(self) -> shortcomings.Cluster:
         """Return the networks and nodes that a policy is compared with."""
         nodes = self._combine_nodes()
-        return shortcomings.Cluster(self.networks.by_key, self.subnets.by_key, nodes.offered, nodes.devices)
+        return shortcomings.Cluster(self.networks.by_key, self.configurations.by_key, nodes.offered, nodes.devices)
 
     def _combine_nodes(self) -> _AllNodes:
         """Return the resources of all nodes, which are combined again after a change."""

@@ -55,7 +55,7 @@ async def _compare_with_cluster(client: clients.Client, documents: Sequence[mode
     from webhook import policy_validation, state
 
     known, nodes = state.State(), list[Any]()
-    sinks = ((resources.NODES, known.nodes), (resources.NADS, known.networks), (resources.NADS, known.subnets))
+    sinks = ((resources.NODES, known.nodes), (resources.NADS, known.networks), (resources.NADS, known.configurations))
     for kind, sink in (*sinks, (resources.NAMESPACES, known.namespaces)):
         try:
             listed = await watch_wire.list_objects(client, kind.path, kind.view)

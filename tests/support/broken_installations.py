@@ -199,6 +199,19 @@ def rename_fabric(trees):
     trees["pods"].append(installations.pod("dep-0", {names.FABRIC: "old"}, {names.INJECTION: "{}"}, gpus=8))
 
 
+def rename_fabric_of_namespace(trees):
+    """Rename the fabric of a namespace whose label opted a running pod in."""
+    find_named(trees, "namespaces", "train")["metadata"]["labels"][names.FABRIC] = "old"
+    record = {names.INJECTION: json.dumps({"fabric": "old"})}
+    trees["pods"].append(installations.pod("bare-0", {}, record, gpus=8))
+
+
+def exclude_namespace(trees):
+    """Limit the fabric of a namespace to others."""
+    find_named(trees, "namespaces", "train")["metadata"]["labels"][names.FABRIC] = "roce"
+    edit_policy("transport: roce", "transport: roce\n    namespaces: {kubernetes.io/metadata.name: default}")(trees)
+
+
 def set_image(trees):
     for deployment in trees["deployments"]:
         deployment["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example/railwright:v0.0.9"
@@ -323,6 +336,9 @@ BREAKS = {
                    "rail1: prod/rail1: pods are rejected"),
     "no networks of a long name": (rename_networks("of-the-training-platform/lan"), "rail-networks", "fail",
                                    "rail0: of-the-training-platform/lan0, rail1: of-the-training-platform/lan1: pods"),
+    "a network that is no JSON": (
+        put("networks", "rail1", '{"type": "macvlan", "mode": "bridge",}', "spec", "config"), "rail-networks", "fail",
+        "NetworkAttachmentDefinition prod/rail1 is invalid (line 1, column 3"),
     "another pool": (put("networks", "rail0", {names.NAD_RESOURCE_NAME: "intel.com/x"}, "metadata", "annotations"),
                      "rail-networks", "fail", "intel.com/x"),
     "nowhere": (edit_nodes(lambda n: [n["status"][w].pop("nvidia.com/mlx5_0") for w in ("capacity", "allocatable")]),
@@ -396,6 +412,15 @@ BREAKS = {
     "a renamed fabric": (
         rename_fabric, "workload-keys", "warn",
         "the policy has no fabric 'old', named by Deployment train/dep, Pod train/dep-0: "),
+    "a namespace of no fabric": (
+        put("namespaces", "train", "trian", "metadata", "labels", names.FABRIC), "workload-keys", "warn",
+        "the policy has no fabric 'trian', named by Namespace train: "),
+    "a renamed fabric of a namespace": (
+        rename_fabric_of_namespace, "workload-keys", "warn",
+        "the policy has no fabric 'old', named by Namespace train: "),
+    "a namespace that its fabric excludes": (
+        exclude_namespace, "workload-keys", "warn",
+        "Namespace train: fabric roce may not be used in it: "),
     "a pod of a scheduler that does not ask": (
         place("notebook", "team-scheduler", injected=False), "schedulers", "warn",
         "team-scheduler has placed train/notebook, and the scheduler of these nodes is volcano"),

@@ -60,9 +60,10 @@ def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     """Each rail's network exists and fits the policy.
 
     The NetworkAttachmentDefinition of every rail exists under its `namespace/name`. Pods are rejected while one is
-    missing. Where both the policy (`rails[].resource`) and the network (annotation `k8s.v1.cni.cncf.io/resourceName`)
-    name a device pool, both are equal. Warns if no network gives addresses of `nccl.addressRange`: NCCL finds no GID
-    then.
+    missing. Its `spec.config` is a JSON object, or empty (Multus then reads a file on the node); otherwise new pods
+    hang in `ContainerCreating` with the Event `FailedCreatePodSandBox`. Where both the policy (`rails[].resource`) and
+    the network (annotation `k8s.v1.cni.cncf.io/resourceName`) name a device pool, both are equal. Warns if no network
+    gives addresses of `nccl.addressRange`: NCCL finds no GID then.
     """
     named = {rail.network_key for rail in fabric.rails if rail.network_key}
     require(named, "no rail has a network")
@@ -74,6 +75,9 @@ def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Result:
             "create it (Multus installs its kind), or correct its name in the policy: kubectl get net-attach-def -A; "
             f"{rows.EDIT_POLICY}",
         )
+    edit = "correct spec.config: kubectl -n NAMESPACE edit net-attach-def NAME; then delete the pods that hang"
+    if invalid := _find_shortcoming(snapshot, fabric, {Code.NETWORK_INVALID: State.FAIL}, edit):
+        return invalid
     states = {Code.RAIL_RESOURCES_DIFFER: State.FAIL, Code.ADDRESSES_DIFFER: State.WARN}
     return _find_shortcoming(snapshot, fabric, states) or ok(text.format_count(len(named), "network"))
 

@@ -10,7 +10,7 @@ from railwright.cli.checking.rows import Result, fail, ok, row, warn
 from railwright.cli.checking.snapshots import WORKLOADS, SkipError, Snapshot, choose_namespace, require
 from railwright.cluster import errors
 from railwright.cluster.installed_names import NAMESPACE, WEBHOOK
-from railwright.fabric import intent, names, text
+from railwright.fabric import intent, names, text, views
 from railwright.fabric.injection import keys, opt_in, templates
 from railwright.fabric.policy import model
 from railwright.fabric.workloads.frameworks import get_list, get_mapping
@@ -180,8 +180,13 @@ def check_preflight(snapshot: Snapshot, pods: Sequence[job_pods.Pod]) -> Result:
 def _describe_lost_fabrics(
     snapshot: Snapshot, policy: model.PolicyDocument, workloads: Sequence[templates.Workload]
 ) -> Iterator[str]:
-    """Yield a line for each fabric that the policy does not have, with the workloads and pods that name it."""
+    """Yield a line for each fabric that the policy does not have, with the objects that name it."""
     users = defaultdict(list)
+    by_namespace = {}  # fabrics that the labels of namespaces name
+    for namespace in _list_labelled_namespaces(snapshot):
+        label, name = namespace.metadata.labels[names.FABRIC], namespace.metadata.name
+        by_namespace[name] = policy.resolve_default(label) or label
+        users[by_namespace[name]].append(f"Namespace {name}")
     for workload in workloads:
         labels = [
             # the pods of an object whose templates are immutable have the label only if its template has it
@@ -195,13 +200,41 @@ def _describe_lost_fabrics(
         is_live = not pod.status.has_ended and pod.metadata.deletion_timestamp is None
         is_covered = pod.metadata.namespace not in snapshot.excluded_namespaces
         if is_live and is_covered and opt_in.MIRROR not in pod.metadata.annotations:
-            users[intent.find_fabric_name(pod, policy)].append(f"Pod {pod.metadata.full_name}")
+            fabric = intent.find_fabric_name(pod, policy)
+            if names.FABRIC in pod.metadata.labels or by_namespace.get(pod.metadata.namespace) != fabric:
+                users[fabric].append(f"Pod {pod.metadata.full_name}")
     for fabric in sorted(users.keys() - policy.fabrics.keys() - {""}):
         yield (
             f"the policy has no fabric {text.quote(fabric)}, named by {text.join_first(users[fabric], 5)}: their "
             "next pods are rejected, and the next update of a workload whose template lacks the label; define the "
-            f"fabric ({rows.EDIT_POLICY}), or change the labels {names.FABRIC} that name it"
+            f"fabric ({rows.EDIT_POLICY}), or change the labels {names.FABRIC} that name it (that of a Namespace: "
+            f"kubectl label namespace NAME {names.FABRIC}=FABRIC --overwrite)"
         )
+
+
+def _list_labelled_namespaces(snapshot: Snapshot) -> list[views.Namespace]:
+    """Return the namespaces whose label opts their pods in to a fabric."""
+    return [
+        namespace
+        for namespace in snapshot.get_all("namespaces")
+        if namespace.metadata.labels.get(names.FABRIC, names.FABRIC_NONE) != names.FABRIC_NONE
+        and namespace.metadata.name not in snapshot.excluded_namespaces
+        and not namespace.metadata.deletion_timestamp
+    ]
+
+
+def _describe_excluded_namespaces(snapshot: Snapshot, policy: model.PolicyDocument) -> Iterator[str]:
+    """Yield a line for each namespace whose label names a fabric that its pods may not use."""
+    for namespace in _list_labelled_namespaces(snapshot):
+        name, labels = namespace.metadata.name, namespace.metadata.labels
+        fabric = policy.resolve_default(labels[names.FABRIC])
+        if fabric in policy.fabrics and not policy.fabrics[fabric].allows_namespace(labels):
+            yield (
+                f"Namespace {name}: fabric {fabric} may not be used in it: its labels do not match the policy's "
+                f"fabrics.{fabric}.namespaces, so the pods that its label {names.FABRIC} opts in are rejected; correct "
+                f"`namespaces` ({rows.EDIT_POLICY}), or: kubectl label namespace {name} {names.FABRIC}=FABRIC "
+                "--overwrite"
+            )
 
 
 _MAX_LINES = 10  # findings in the detail
@@ -223,8 +256,10 @@ def check_workload_keys(snapshot: Snapshot) -> Result:
     key; a pod's key on a workload or on a namespace. Workloads of all kinds that railwright knows are read, but not
     those that a controller owns or that have ended.
 
-    Also warns about pods and workloads that name a fabric which has been removed from the policy or renamed: running
-    pods keep their network, but the extender plans nothing for them, and pods that are created again are rejected.
+    Also warns about namespaces, workloads and pods that name a fabric which the policy lacks, or which has been
+    removed or renamed: running pods keep their network, but the extender plans nothing for them, and pods that are
+    created again are rejected. So are the pods of a namespace whose label names a fabric with `namespaces` that
+    exclude it.
     """
     excluded = snapshot.excluded_namespaces
     lines: list[str] = []
@@ -246,7 +281,11 @@ def check_workload_keys(snapshot: Snapshot) -> Result:
         problems = [*([uncopied] if uncopied else ()), *(message.line for message in keys.check_stored(workload))]
         lines += [f"{workload.kind.name} {metadata.full_name}: {problem}" for problem in problems]
     if snapshot.policy and snapshot.policy.is_enforced:
-        lines = [*_describe_lost_fabrics(snapshot, snapshot.policy, workloads), *lines]
+        lines = [
+            *_describe_lost_fabrics(snapshot, snapshot.policy, workloads),
+            *_describe_excluded_namespaces(snapshot, snapshot.policy),
+            *lines,
+        ]
     if lines:
         more = [f"and {len(lines) - _MAX_LINES} more"] if len(lines) > _MAX_LINES else []
         return warn("\n".join([*lines[:_MAX_LINES], *more]))

@@ -235,7 +235,7 @@ class Snapshot:
         known = state.State()
         if "networks" not in self.unread:
             known.networks.replace(self.peek("networks"))
-            known.subnets.replace(self.peek("networks"))
+            known.configurations.replace(self.peek("networks"))
         if "nodes" not in self.unread:
             known.nodes.replace(self.peek("nodes"))
         return known.cluster

@@ -1,4 +1,4 @@
-"""Reads the subnets of pods from the CNI configuration of a network, if its IPAM plugin states them there.
+"""Reads the CNI configuration of a network: its syntax, and the subnets of pods if its IPAM plugin states them there.
 
 host-local has `subnet` and `ranges`, whereabouts `range` and `ipRanges`, static `addresses`. Others, such as dhcp and
 IPAM pools of a controller, state none.
@@ -8,7 +8,7 @@ import contextlib
 import ipaddress
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 Subnet = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -18,16 +18,31 @@ _MAX_LEVELS = 6  # of lists and mappings below `ipam`
 _MAX_SUBNETS = 64
 
 
-def read_subnets(configuration: str) -> tuple[Subnet, ...]:
-    """Return the subnets in `spec.config` of a NetworkAttachmentDefinition; none if it states none or is invalid."""
-    if len(configuration) > _MAX_CONFIGURATION:
-        return ()
+class Configuration(NamedTuple):
+    """What is read of `spec.config` of a NetworkAttachmentDefinition."""
+
+    subnets: tuple[Subnet, ...] = ()
+    error: str = (
+        ""  # why it is no JSON object, with the position; Multus then attaches nothing, and the pod never starts
+    )
+
+
+def read(configuration: str) -> Configuration:
+    """Read `spec.config`. An empty one is valid: Multus then reads a file on the node."""
+    if not configuration or len(configuration) > _MAX_CONFIGURATION:
+        return Configuration()
     try:
         tree = json.loads(configuration)
+    except json.JSONDecodeError as error:
+        return Configuration(error=f"line {error.lineno}, column {error.colno}: {error.msg}")
     except (ValueError, RecursionError):
-        return ()
+        return Configuration()
     if not isinstance(tree, dict):
-        return ()
+        return Configuration(error="it is JSON, but no object in {}")
+    return Configuration(_read_subnets(tree))
+
+
+def _read_subnets(tree: dict[str, Any]) -> tuple[Subnet, ...]:
     plugins = tree["plugins"] if isinstance(tree.get("plugins"), list) else [tree]
     ipams = [plugin.get("ipam") for plugin in plugins if isinstance(plugin, dict)]
     found: dict[Subnet, None] = {}

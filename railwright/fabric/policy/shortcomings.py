@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from railwright.fabric import hypernodes, text, topology
+from railwright.fabric.multus import ipam
 from railwright.fabric.policy import model, presets
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
@@ -19,14 +20,15 @@ _MAX_LIST_LENGTH = 30  # characters of a list in a message with two lists, or wi
 # gives the webhook the right to read and create ResourceClaimTemplates; short, for warnings have 256 characters
 GRANT_CLAIMS = "set webhook.claims=true (Helm) or add manifests/components/claims"
 Networks = Mapping[tuple[str, str], str | None]
-Subnets = Mapping[tuple[str, str], Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]]
+Configurations = Mapping[tuple[str, str], ipam.Configuration]
+_UNKNOWN = ipam.Configuration()
 
 
 class Cluster(NamedTuple):
     """What is known of a cluster; None means unknown."""
 
     networks: Networks | None = None  # NetworkAttachmentDefinition -> the resource that it names
-    subnets: Subnets | None = None  # NetworkAttachmentDefinition -> those that its IPAM states
+    configurations: Configurations | None = None  # NetworkAttachmentDefinition -> its CNI configuration
     offered: Collection[str] | None = None  # resources that are allocatable on some node
     node_devices: Collection[Mapping[str, int]] | None = None  # devices that a node has, by resource
     node_labels: Collection[Mapping[str, str]] | None = None  # of each node
@@ -63,8 +65,9 @@ def find_in_fabric(
         return
     if networks is not None:
         yield from _check_networks(rails, fabric, networks)
-    if cluster.subnets is not None:
-        yield from _check_addresses(path, fabric, cluster.subnets)
+    if cluster.configurations is not None:
+        yield from _check_configurations(rails, fabric, cluster.configurations)
+        yield from _check_addresses(path, fabric, cluster.configurations)
     if cluster.node_labels is not None:
         yield from _check_domains(path, fabric, cluster.node_labels)
     if fabric.claims is not None:
@@ -113,12 +116,29 @@ def _check_networks(path: str, fabric: model.Fabric, networks: Networks) -> Iter
         )
 
 
-def _check_addresses(path: str, fabric: model.Fabric, subnets: Subnets) -> Iterator[reasons.Reason]:
+def _check_configurations(path: str, fabric: model.Fabric, configurations: Configurations) -> Iterator[reasons.Reason]:
+    """Yield a reason for the first network whose configuration Multus cannot read."""
+    for rail in fabric.rails:
+        if rail.network_key and (error := configurations.get(rail.network_key, _UNKNOWN).error):
+            yield reasons.Reason(
+                AdmissionCode.NETWORK_INVALID,
+                f"{path}: spec.config of NetworkAttachmentDefinition {rail.network} is invalid ({error}), so new pods "
+                "do not start",
+                fix="correct it",
+            )
+            return
+
+
+def _check_addresses(path: str, fabric: model.Fabric, configurations: Configurations) -> Iterator[reasons.Reason]:
     """Yield a reason if no rail's network gives addresses of `addressRange`, so that NCCL would find no GID."""
     if fabric.nccl.address_range is None:
         return
     address_range = ipaddress.ip_network(fabric.nccl.address_range, strict=False)
-    stated = {rail.network: subnets.get(rail.network_key, ()) for rail in fabric.rails if rail.network_key}
+    stated = {
+        rail.network: configurations.get(rail.network_key, _UNKNOWN).subnets
+        for rail in fabric.rails
+        if rail.network_key
+    }
     if not stated or not all(stated.values()):
         return  # a network that states no addresses may have them
     if any(

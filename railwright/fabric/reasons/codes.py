@@ -175,6 +175,7 @@ class AdmissionCode(ReasonCode):
         "NetworkMissing",
         "A network of a rail or of the networks annotation does not exist, or the pod's annotation lacks the fabric's.",
     )
+    NETWORK_INVALID = "NetworkInvalid", "The CNI configuration in a network of a rail is no JSON, so pods do not start."
 
     # devices
     RAIL_WITHOUT_RESOURCE = (

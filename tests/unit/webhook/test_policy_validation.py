@@ -6,6 +6,7 @@ import json
 import admitting
 import pytest
 
+from railwright.fabric.multus import ipam
 from railwright.fabric.policy import shortcomings
 from webhook import policy_validation
 
@@ -172,7 +173,7 @@ def subnet(*texts: str):
 )
 def test_an_address_range_without_addresses_of_the_networks_is_a_warning(range_, subnets, warned):
     text = ROCE + f'    nccl: {{addressRange: "{range_}"}}\n'
-    cluster = (LANS, dict(zip(LANS, subnets, strict=True)))
+    cluster = (LANS, dict(zip(LANS, map(ipam.Configuration, subnets), strict=True)))
     response = answer({"policy.yaml": text}, cluster=cluster)
     assert response["allowed"]
     assert [warning.partition(":")[0] for warning in response.get("warnings", ())] == ["AddressesDiffer"] * warned
@@ -193,3 +194,12 @@ def test_gpus_that_no_node_has_are_a_warning():
         "GPUs of a node"
     )
     assert "warnings" not in answer({"policy.yaml": text.replace("16", "8")}, cluster=cluster)
+
+
+def test_a_network_whose_configuration_is_no_json_is_a_warning():
+    configurations = dict.fromkeys(LANS, ipam.read('{"type": "macvlan",}'))
+    (warning,) = answer({"policy.yaml": ROCE}, cluster=(LANS, configurations))["warnings"]
+    assert warning.startswith(
+        "NetworkInvalid: fabrics.f.rails: spec.config of NetworkAttachmentDefinition prod/lan0 is invalid (line 1, "
+    )
+    assert len(warning) <= 256
