@@ -33,6 +33,7 @@ _ADVICE = (
     "begin with the policy of a site that is like yours (docs/policies.md), or with a profile; to list the profiles: "
     "railwright policy init"
 )
+_MAX_RESOURCES = 32  # of a node in a message: each of eight NICs may have several
 _PLUGIN = re.compile(r'"type"\s*:\s*"([\w.-]{1,63})"')
 _INFINIBAND = frozenset({"ib-sriov", "ipoib"})  # types of CNI plugins
 _MOVING = re.compile(r"sriov|host-device")  # in the types of plugins that give each pod a device of its own
@@ -175,7 +176,9 @@ def write_cluster(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> s
     if not sections:
         count = text.format_count(len(cluster.objects[Kind.NODE]), "node")
         none = f"None of {count} has {' or '.join(ACCELERATORS)}; list others in `accelerators` of a policy."
-        install = "Install the device plugin or DRA driver of the NICs, or"
+        has_resources = any(_list_resources(members[0]) for members in others.values())
+        unless = ", if none of these resources is theirs," if has_resources else ","
+        install = f"Install the device plugin or DRA driver of the NICs{unless} or"
         raise output.UnreadableError(f"the cluster shows no fabric. {' '.join(gaps or [none])} {install} {_ADVICE}")
     result = "".join(f"{line}\n" for line in _format_policy(sections, gaps))
     document = policies.read(result)
@@ -316,7 +319,7 @@ def _list_resources(node: node_views.Node) -> list[str]:
 
 def _describe_unknown(nodes: Sequence[node_views.Node], cluster: Cluster) -> str:
     resources, unnamed = _list_resources(nodes[0]), _list_unnamed(cluster)
-    has = f"; they have {text.join_first(resources, 8)}" if resources else ""
+    has = f"; they have {text.join_first(resources, _MAX_RESOURCES)}" if resources else ""
     perhaps = f"Perhaps their rails are {unnamed}. " if unnamed else ""
     return (
         f"NO FABRIC for {_name_nodes(nodes)}: no profile fits, and no NetworkAttachmentDefinition names a resource of "

@@ -100,11 +100,24 @@ def test_a_misspelt_key_is_named_with_its_object(name):
             "namespaces",
             {"metadata": {"name": "teams", "labels": {names.FABRIC: "default", names.UNINJECTED: "warn"}}},
         ),
+        ("namespaces", {"metadata": {"name": "teams", "labels": {names.FABRIC: names.FABRIC_NONE}}}),
+        (
+            "namespaces",
+            {"metadata": {"name": "teams", "labels": {names.FABRIC: "old"}, "deletionTimestamp": "2026-01-01"}},
+        ),
     ],
-    ids=["copied", "none", "deleted", "owned", "finished", "copied by its controller", "unreadable", "namespace"],
+    ids=[
+        *("copied", "none", "deleted", "owned", "finished", "copied by its controller", "unreadable"),
+        *("namespace", "namespace opted out", "deleted namespace"),
+    ],
 )
 def test_other_objects_are_not_reported(source, tree):
     assert assess(source, tree).state is rows.State.OK
+
+
+def test_a_pod_of_a_removed_fabric_is_named_itself_once_its_namespace_names_another():
+    pod = installations.pod("bare", {}, {names.INJECTION: '{"fabric": "old"}'}, gpus=8)
+    assert "the policy has no fabric 'old', named by Pod train/bare: " in assess("pods", pod).detail
 
 
 def test_a_label_of_a_fabric_in_mode_warn_is_not_copied_by_intent():

@@ -241,6 +241,16 @@ def test_a_cluster_without_a_recognizable_fabric_is_refused_with_the_fix(members
     )
 
 
+def test_all_resources_of_two_kinds_of_eight_nics_are_listed_and_no_device_plugin_is_missing():
+    functions, nics = [[f"{stem}{index}" for index in range(8)] for stem in ("a__ib_vf", "nvidia.com__mlx5_")]
+    with pytest.raises(output.UnreadableError, match=r"they have a/ib_vf0, .*, nvidia.com/mlx5_7\. ") as caught:
+        write(objects(nodes(**dict.fromkeys((*functions, *nics), 1))))
+    assert (
+        "every key. Install the device plugin or DRA driver of the NICs, if none of these resources is theirs, or "
+        in str(caught.value)
+    )
+
+
 def pool(resource, plugin, amount=8, **more):
     """Return nodes whose device plugin offers this many devices behind one network."""
     return objects(nodes(**{resource.replace("/", "__"): amount}, **more), NETWORK=[network("net", resource, plugin)])
