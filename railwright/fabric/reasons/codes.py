@@ -87,7 +87,7 @@ class PlacementCode(ReasonCode):
     )
     NODES_BLOCKED = (
         "NodesBlocked",
-        "Counts the nodes without a slot, and the most frequent causes.",
+        "Counts the nodes without a slot, or with fewer than without other pods, and the most frequent causes.",
     )
     EARLIER_GANGS = (
         "EarlierGangs",

@@ -116,6 +116,21 @@ def test_the_reason_for_a_shortage_names_the_missing_devices_and_their_users():
     )
 
 
+def test_the_reason_for_a_shortage_names_what_partly_used_nodes_lack_and_its_users():
+    held = [build_pod(f"llm-{i}", gpus=4, rails=0, on=f"a-0{i}") for i in range(2)]
+    nodes = [build_node(f"a-0{i}", "a", spine="s-a", rails_each=4) for i in range(2)]
+    _, why = messages(nodes, 3, held, gpus=4)
+    remain = "3 pods remain, each with rail0..rail3; the cluster has slots for 2"
+    users = "nvidia.com/gpu on a-00 is used by train/llm-0; nvidia.com/gpu on a-01 is used by train/llm-1"
+    assert why == (remain, "2 nodes: nvidia.com/gpu has 4 of 8 free", users)
+    peer = build_pod("job-worker-0", group="gang", gpus=4, on="a-00")
+    _, why = messages(nodes, 4, [peer, held[1]], rank=1, gpus=4)
+    assert why[-1] == "nvidia.com/gpu on a-01 is used by train/llm-1"
+    _, why = messages(nodes, 5, held, gpus=4)
+    assert why[0].startswith("the gang never fits")
+    assert why[1:] == ("5 pods remain, each with rail0..rail3; the cluster has slots for 2",)
+
+
 def test_the_first_reason_of_a_gang_that_never_fits_names_the_missing_resources():
     _, why = messages(build_leaves(a=3), 2, gpus=16)
     assert why[0] == (

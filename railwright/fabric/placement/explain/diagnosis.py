@@ -15,7 +15,7 @@ from railwright.fabric import text, topology
 from railwright.fabric.placement import bandwidth, decisions
 from railwright.fabric.placement.explain import node_explainer
 from railwright.fabric.placement.gangs import planner
-from railwright.fabric.placement.nodes import node_evaluation, node_index
+from railwright.fabric.placement.nodes import node_evaluation
 from railwright.fabric.placement.state import cluster_state, pod_usage
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import PlacementCode
@@ -149,7 +149,7 @@ def _explain_bandwidth(decision: decisions.Decision) -> Iterable[reason.Reason]:
 def _explain_shortage(
     decision: decisions.Decision, cluster: cluster_state.ClusterState, *, never_fits: bool
 ) -> Iterable[reason.Reason]:
-    """Yield which resources nodes without a slot lack, and who uses them on a few nodes."""
+    """Yield which resources nodes without a slot, or with too few, lack, and who uses them on a few nodes."""
     totals: Counter[node_evaluation.NodeClass] = Counter()
     for class_counts in decision.capacity.nodes.values():
         totals.update(class_counts)
@@ -160,6 +160,10 @@ def _explain_shortage(
             f"the {'pod' if needed == 1 else 'gang'} never fits{f' ({too_small})' if too_small else ''}: it needs "
             f"{text.format_count(needed, 'slot')}, and without any other pod the eligible nodes have "
             f"{_count_slots_without_others(decision)}",
+        )
+        # the end of other pods would not help
+        totals = Counter(
+            {node_class: nodes for node_class, nodes in totals.items() if not node_class.slot_numa_factors}
         )
     kind = decision.planning_view.index.kind
     rails = [*itertools.chain.from_iterable(need.rails for need in kind.needs), *kind.uncounted_rails]
@@ -173,7 +177,7 @@ def _explain_shortage(
     )
     if blocked := _count_causes(totals, _find_present_cause):
         yield reason.Reason(PlacementCode.NODES_BLOCKED, blocked)
-    devices_in_use = () if never_fits else tuple(_explain_devices_in_use(decision.planning_view, cluster))
+    devices_in_use = () if never_fits else tuple(_explain_devices_in_use(decision, cluster))
     if devices_in_use:  # told only where their end would help
         yield reason.Reason(PlacementCode.DEVICE_SHORTAGE, "; ".join(devices_in_use))
 
@@ -192,8 +196,21 @@ def _count_causes(
 
 
 def _find_present_cause(node_class: node_evaluation.NodeClass) -> reason.Reason | None:
-    """Return why nodes of this class have no slot now, None if they have one."""
-    return None if node_class.slot_numa_factors else node_explainer.find_blocking_reason(node_class)
+    """Return why nodes of this class have no slot now, or fewer than without other pods; else None."""
+    if not node_class.slot_numa_factors:
+        return node_explainer.find_blocking_reason(node_class)
+    resource = _find_lacking_resource(node_class)
+    return node_explainer.describe_shortage(node_class, resource) if resource else None
+
+
+def _find_lacking_resource(node_class: node_evaluation.NodeClass) -> str | None:
+    """Return the resource that limits the slots of a node: too little is free for a pod, or other pods use it."""
+    if short := node_explainer.list_short_resources(node_class):
+        return short[0]
+    slots = len(node_class.slot_numa_factors)
+    if slots >= _count_slots_of_empty_node(node_class):
+        return None
+    return next((name for name, row in node_class.usage.items() if row.free // row.requested == slots), None)
 
 
 def _find_permanent_cause(node_class: node_evaluation.NodeClass) -> reason.Reason | None:
@@ -237,23 +254,27 @@ def _count_slots_of_empty_node(node_class: node_evaluation.NodeClass) -> int:
     return min(by_device, default=node_evaluation.MAX_SLOTS_PER_NODE)
 
 
-def _explain_devices_in_use(view: node_index.RequestView, cluster: cluster_state.ClusterState) -> Iterable[str]:
-    """Yield who holds the accelerators or rails of which a node has too few free, for a few nodes."""
-    lacking, nodes = functools.cache(node_explainer.list_short_resources), list(cluster.nodes)
-    rows = (
-        (node, node_class, lacking(node_class)[0])
+def _explain_devices_in_use(decision: decisions.Decision, cluster: cluster_state.ClusterState) -> Iterable[str]:
+    """Yield who holds the accelerators or rails that limit the slots of a node, for a few nodes, full ones first."""
+    view, nodes = decision.planning_view, list(cluster.nodes)
+    find_lacking = functools.cache(_find_lacking_resource)
+    peers = {peer.uid for peer in decision.gang.placed_workers}
+    rows = [
+        (node, node_class, resource)
         for node, node_class in zip(nodes, view.find_classes(nodes), strict=True)
-        if node_class and node_class.facts.eligible and lacking(node_class)
-    )
+        if node_class and node_class.facts.eligible and (resource := find_lacking(node_class))
+    ]
+    rows.sort(key=lambda row: len(row[1].slot_numa_factors) > 0)
 
-    def list_users(node: str, resource: str) -> list[str]:
+    def list_users(node: str, node_class: node_evaluation.NodeClass, resource: str) -> list[str]:
+        ignored = peers if node_class.slot_numa_factors else ()  # the gang itself uses its other slots
         holders = pod_usage.list_holders(node, cluster, except_uid=view.request.uid)
-        return [pod.key for pod in holders if pod.requests.get(resource, 0) > 0]
+        return [pod.key for pod in holders if pod.requests.get(resource, 0) > 0 and pod.uid not in ignored]
 
     messages = (
         f"{node_explainer.get_label(node_class, resource)} on {node} is used by {_join(keys)}"
-        for node, node_class, resource in itertools.islice(rows, _MAX_SEARCHED)
-        if (keys := list_users(node, resource))
+        for node, node_class, resource in rows[:_MAX_SEARCHED]
+        if (keys := list_users(node, node_class, resource))
     )
     return itertools.islice(messages, node_explainer.MAX_NAMED)
 

@@ -38,7 +38,7 @@ def list_short_resources(node_class: node_evaluation.NodeClass) -> list[str]:
 
 
 def describe_shortage(node_class: node_evaluation.NodeClass, resource: str) -> reason.Reason:
-    """Return the reason with the free and the needed amount of one resource."""
+    """Return the reason with the free amount of one resource and, if it is too little for a pod, the needed one."""
     devices = node_class.usage[resource]
     message = _format_shortage(get_label(node_class, resource), devices, devices.requested)
     return reason.Reason(PlacementCode.DEVICE_SHORTAGE, message)
@@ -46,7 +46,8 @@ def describe_shortage(node_class: node_evaluation.NodeClass, resource: str) -> r
 
 def _format_shortage(label: str, devices: node_evaluation.Devices, needed: int) -> str:
     free, allocatable = max(0, devices.free) // resources.UNIT, devices.allocatable // resources.UNIT
-    return f"{label} has {free} of {allocatable} free, {needed // resources.UNIT} needed"
+    too_few = f", {needed // resources.UNIT} needed" if devices.free < needed else ""
+    return f"{label} has {free} of {allocatable} free{too_few}"
 
 
 def get_label(node_class: node_evaluation.NodeClass, resource: str) -> str:
