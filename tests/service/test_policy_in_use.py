@@ -123,3 +123,18 @@ async def test_validate_warns_of_a_shape_that_matches_no_node(cluster, run, tmp_
     assert (code, err) == (0, "")
     missing = "ShapeWithoutNodes: nodeShapes: no node matches the shape h100-8; correct its `match`; to list labels: "
     assert (missing in out, "ShapeWithoutNodes" in out) == (gpu == "H10O",) * 2
+
+
+@pytest.mark.parametrize("config", ['{"type": "macvlan"}', '{"type": "macvlan",}', ""])
+async def test_validate_warns_of_a_network_whose_configuration_is_no_json(cluster, run, tmp_path, config):
+    network = {"metadata": {"name": "lan0", "namespace": "prod"}, "spec": {"config": config}}
+    path = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions"
+    cluster.lists |= {"/api/v1/namespaces": NAMESPACES, "/api/v1/nodes": [], path: [network]}
+    file = tmp_path / "policy.yaml"
+    file.write_text(POLICY.format("").replace("device: mlx5_0", "network: prod/lan0, device: mlx5_0"))
+    code, out, err = await run("policy", "validate", "--from-cluster", str(file))
+    assert (code, err) == (0, "")
+    invalid = (
+        "NetworkInvalid: fabrics.roce.rails: spec.config of NetworkAttachmentDefinition prod/lan0 is invalid (line 1,"
+    )
+    assert (invalid in out, "NetworkInvalid" in out) == (",}" in config,) * 2
