@@ -54,6 +54,8 @@ class NodeStates:
         self.by_node: dict[str, NodeState] = {}
         self.leaf_by_node: dict[str, topology.Domain] = {}
         self.nodes_by_leaf: dict[topology.Domain, dict[str, None]] = {}  # leaf -> its nodes
+        # number of nodes in each state; to count the nodes for each request cost 1.5 ms with 5,000 nodes
+        self.counts_by_leaf: dict[topology.Domain, dict[NodeState, int]] = {}
 
     def refresh(self) -> None:
         """Update the nodes that changed since the last call."""
@@ -61,14 +63,24 @@ class NodeStates:
         changed = list(self._cluster.nodes) if self._position < 0 else log.read_since(self._position)
         self._position = log.position
         for name in changed:
+            if (old := self.by_node.get(name)) is not None:
+                self._count(self.leaf_by_node[name], old, -1)
             node, leaf = self._cluster.nodes.get(name), None
-            if node is None:
-                self.by_node.pop(name, None)
-            else:
-                self.by_node[name] = self.read_state(name)
+            if node is not None:
                 leaf = topology.get_domain(self._cluster.locate(node, self._domains, self._rail_names))
             if leaf != self.leaf_by_node.get(name):
                 self._move(name, leaf)
+            if leaf is None:
+                self.by_node.pop(name, None)
+            else:
+                self.by_node[name] = self.read_state(name)
+                self._count(leaf, self.by_node[name], 1)
+
+    def _count(self, leaf: topology.Domain, state: NodeState, change: int) -> None:
+        counts = self.counts_by_leaf.setdefault(leaf, {})
+        counts[state] = counts.get(state, 0) + change
+        if not counts[state]:
+            del counts[state]
 
     def _move(self, name: str, leaf: topology.Domain | None) -> None:
         """Remove a node from its leaf, and add it to another one unless that is None."""
@@ -77,7 +89,7 @@ class NodeStates:
         if before is not None:
             del self.nodes_by_leaf[before][name]
             if not self.nodes_by_leaf[before]:
-                del self.nodes_by_leaf[before]
+                del self.nodes_by_leaf[before], self.counts_by_leaf[before]
         if leaf is not None:
             self.leaf_by_node[name] = leaf
             self.nodes_by_leaf.setdefault(leaf, {})[name] = None
@@ -199,8 +211,13 @@ class NodeIndex:
         self, leaves: Iterable[topology.Domain] | None = None
     ) -> dict[topology.Domain, node_evaluation.Counts]:
         """Return the number of nodes of each class, by leaf; of all leaves unless `leaves` names some."""
-        chosen = self.nodes_by_leaf if leaves is None else leaves
-        return {leaf: Counter(filter(None, self.find_classes(self.nodes_by_leaf.get(leaf, ())))) for leaf in chosen}
+        counts: dict[topology.Domain, node_evaluation.Counts] = {}
+        for leaf in self.nodes_by_leaf if leaves is None else leaves:
+            of_leaf = counts[leaf] = {}
+            for state, nodes in self.states.counts_by_leaf.get(leaf, {}).items():
+                if (node_class := self._find_class(state)) is not None:
+                    of_leaf[node_class] = of_leaf.get(node_class, 0) + nodes
+        return counts
 
     def find_class_without(
         self, name: str, absent: Collection[str], *, eligible: bool | None = None
