@@ -19,7 +19,7 @@ _BOUNDS = (
 
 def format_reference() -> str:
     """Return a heading, a sentence and a table for each section, in Markdown. The document itself is first."""
-    definitions = schema.build()["$defs"]
+    definitions = schema.build_schema()["$defs"]
     sections = {name: definition for name, definition in definitions.items() if definition.get("type") == "object"}
     words = {name: definition["enum"] for name, definition in definitions.items() if "enum" in definition}
     return "\n\n".join(_format_section(name, section, words) for name, section in sections.items())

@@ -119,7 +119,7 @@ def _list_device_watches(state: State) -> list[reflector.WatchSpec]:
 
     return [
         watch(resources.DEVICE_CLASSES, build_sink(known.class_sink)),
-        watch(resources.RESOURCE_SLICES, build_sink(known.slice_sink), excerpt=known.offered.share),
+        watch(resources.RESOURCE_SLICES, build_sink(known.slice_sink), excerpt=known.offered.share_attributes),
         watch(resources.CLAIM_TEMPLATES, build_sink(known.template_sink)),
-        watch(resources.RESOURCE_CLAIMS, build_sink(known.claim_sink), excerpt=known.share),
+        watch(resources.RESOURCE_CLAIMS, build_sink(known.claim_sink), excerpt=known.share_spec),
     ]

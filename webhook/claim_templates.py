@@ -66,7 +66,7 @@ class ClaimTemplateController:
         """Write the missing templates that the pods of a workload will name. Return the failures."""
         if self._state.is_without_templates():
             return ()  # the plan of the pods has said so
-        named = {(namespace, claim.template): pod for pod in pods for claim in claims.list_claims(pod)}
+        named = {(namespace, claim.template): pod for pod in pods for claim in claims.list_railwright_claims(pod)}
         missing = self._leave_out_existing(named)
         chosen = list(missing.items())[:_MAX_OF_WORKLOAD]
         causes = await asyncio.gather(*(self._try_to_write(key, pod) for key, pod in chosen))

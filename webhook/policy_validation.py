@@ -49,7 +49,7 @@ def handle(body: bytes, cluster: shortcomings.Cluster = shortcomings.NOTHING_KNO
     result = policies.read(text)
     if isinstance(result, policies.Rejected):
         return _reject(request, _format_errors(result.errors))
-    missing = shortcomings.find(result.document, cluster)
+    missing = shortcomings.find_shortcomings(result.document, cluster)
     warnings = (*missing, *policy_values.list_warnings(result.document))
     return Validated(reviews.Answer(warnings=warnings).complete(request), result.document)
 

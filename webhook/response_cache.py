@@ -61,7 +61,9 @@ class PlanInputs:
         """Return a pod with only the fields that plans read. List entries keep their positions for the patches."""
         spec, labels, annotations = pod.spec, pod.metadata.labels_or_none, pod.metadata.annotations_or_none
         words = [word for item in spec.containers for part in (item.command, item.args) for word in part or ()]
-        reads_words = self._has_script or commands.has_hint(words) or any(_INTERFACES in word for word in words)
+        reads_words = (
+            self._has_script or commands.may_contain_settings(words) or any(_INTERFACES in word for word in words)
+        )
         unread_volumes = {one.name for one in spec.volumes} - {one.name for one in spec.volumes if _is_read(one)}
         if labels and not any(one.secret for one in spec.volumes):  # any label may name the job of an ssh volume
             labels = {
@@ -107,7 +109,7 @@ class PlanInputs:
         name = entry.name
         if entry.value_from is not None and "fileKeyRef" in entry.value_from:
             return True
-        return name in self._variables or commands.is_relevant(name) or _INTERFACES in name
+        return name in self._variables or commands.is_linted_variable(name) or _INTERFACES in name
 
 
 def _is_own(key: str) -> bool:

@@ -65,7 +65,7 @@ def _read_resources(node: node_views.Node) -> _Resources:
 
 def _find_classes(template: objects.ResourceClaimTemplate) -> frozenset[str] | None:
     """Return the DeviceClasses of a claim template; None for one with the content that railwright gives this name."""
-    if claim_templates.has_content_of_name(template.metadata.name, template.spec.spec.devices):
+    if claim_templates.has_matching_hash(template.metadata.name, template.spec.spec.devices):
         return None
     return template.device_classes
 
@@ -74,7 +74,7 @@ def _list_awaited(pod: views.Pod) -> Mapping[Key, views.Pod]:
     """Return the pod by the keys of the claim templates of railwright that it names, if it waits for a node."""
     if pod.spec.node_name or pod.status.has_ended:
         return {}
-    return {(pod.metadata.namespace, claim.template): pod for claim in claim_templates.list_claims(pod)}
+    return {(pod.metadata.namespace, claim.template): pod for claim in claim_templates.list_railwright_claims(pod)}
 
 
 class State:

@@ -169,7 +169,9 @@ def _combine_plans(
         ),
         audit=audit if injections else {"mode": policies.WARN} if is_unenforced else {},
         unenforced=reviews.WOULD_PATCH if is_unenforced and not operations else "",
-        claimants=tuple(injection.pod for injection in injections if claim_templates.list_claims(injection.pod)),
+        claimants=tuple(
+            injection.pod for injection in injections if claim_templates.list_railwright_claims(injection.pod)
+        ),
     )
 
 
@@ -212,7 +214,7 @@ def _warn_of_labels(review: _WorkloadReview) -> Iterator[reason.Reason]:
         may_differ = label in (None, names.FABRIC_NONE) if workload.kind.is_frozen else own is None
         if own != label and not may_differ:
             message = f"the template does not get the changed label {names.FABRIC} of the {kind}: it {cause}"
-            yield reason.Reason(AdmissionCode.LABEL_NOT_PASSED, message, fix=fix).locate(template.title)
+            yield reason.Reason(AdmissionCode.LABEL_NOT_PASSED, message, fix=fix).prefix_with(template.title)
 
 
 async def _handle_frozen(

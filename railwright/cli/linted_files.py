@@ -190,7 +190,7 @@ def check(
 def _check_claims(manifest: Manifest, report: Report) -> None:
     for item in manifest.objects:
         if item.claim is not None:
-            for finding, place in claim_rules.check(item.claim):
+            for finding, place in claim_rules.check_claim(item.claim):
                 line = manifest.document.find_line((*item.devices, *place))
                 report.add(manifest.file, line, finding, item.title)
             report.checked += 1
@@ -267,7 +267,7 @@ def _inject_template(
         return _InjectedTemplate(template, outcome.pod, admission.find_use(outcome, document), outcome)
     is_refused = isinstance(outcome, plan.Refusal)
     fabric = intent.find_fabric(pod, document)[1] if is_refused else None
-    use = rank_contexts.use_all_rails(document, fabric)
+    use = rank_contexts.build_full_use(document, fabric)
     use = msgspec.structs.replace(use, awaits_correction=is_refused or is_mislabelled)
     return _InjectedTemplate(template, pod, use, outcome)
 
@@ -292,9 +292,9 @@ def _check_templates(
     for one in prepared:
         others = [launcher for launcher in launchers if launcher is not one]
         job, injected = _build_job_context(one, prepared, others, item), one.list_injected()
-        for index in rank_contexts.select_containers(one.pod, one.use.accelerators):
-            ranks = rank_contexts.build(one.pod, index, job)
-            for finding in engine.check(ranks):
+        for index in rank_contexts.select_rank_containers(one.pod, one.use.accelerators):
+            ranks = rank_contexts.build_context(one.pod, index, job)
+            for finding in engine.check_ranks(ranks):
                 line = _find_line(document, one.template, index, others, finding)
                 # a value of a script or of mpirun overrides that of the policy
                 is_injected = (index, finding.name) in injected and finding.where.startswith("env[")
@@ -316,18 +316,18 @@ def _build_job_context(
     """Return the job of a template's ranks. `launchers` are other templates whose mpirun starts ranks."""
     return rank_contexts.JobContext(
         use=one.use,
-        networks=rank_contexts.parse_networks(one.pod, item.namespace),
+        networks=rank_contexts.parse_pod_networks(one.pod, item.namespace),
         title=" ".join(filter(None, (item.title, one.template.part))),
         passed=tuple(
             msgspec.structs.replace(setting, where=f"{_LAUNCHER}{setting.where}")
             for launcher in launchers
             for index in range(len(launcher.pod.spec.containers))
-            for setting in rank_contexts.list_passed(launcher.pod, index)
+            for setting in rank_contexts.list_passed_settings(launcher.pod, index)
         ),
         has_own_ranks=len(prepared) == 1
         or any(rank_contexts.count_accelerators(each, one.use.accelerators) for each in one.pod.spec.containers),
         runs_benchmark=any(
-            rank_contexts.read_command(container).is_benchmark
+            rank_contexts.read_command_settings(container).is_benchmark
             for other in prepared
             for container in other.pod.spec.containers
         ),

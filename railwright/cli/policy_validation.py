@@ -19,7 +19,7 @@ from railwright.fabric.workloads import fabric_users, frameworks
 
 def print_schema(_: argparse.Namespace) -> int:
     """Print the JSON Schema of the policy and return 0."""
-    formats.print_document(schema.build(), output.JSON)
+    formats.print_document(schema.build_schema(), output.JSON)
     return output.OK
 
 
@@ -69,7 +69,7 @@ async def _compare_with_cluster(client: clients.Client, documents: Sequence[mode
     current = await policy_sources.find(client)
     compared = []
     for document in documents:
-        found = list(shortcomings.find(document, cluster))
+        found = list(shortcomings.find_shortcomings(document, cluster))
         lost = fabric_users.list_lost(current.document, document) if isinstance(current, model.Policy) else ()
         if lost:
             users = fabric_users.Users(

@@ -54,7 +54,7 @@ def list_errors(document: documents.Document, most: int) -> list[tuple[int, Path
         policy = msgspec.convert(documents.remove_nulls(document.tree), model.PolicyDocument)
         errors = [
             (document.find_line(finding.path), finding.path, finding.message)
-            for finding in itertools.islice(checks.check(policy), most)
+            for finding in itertools.islice(checks.find_violations(policy), most)
         ]
     return sorted(dict.fromkeys(errors), key=lambda error: (error[0], [(str(type(step)), step) for step in error[1]]))
 
@@ -170,7 +170,7 @@ def _check_pattern(_: Any, pattern: str, value: Any, __: Schema) -> Iterator[Vio
 @functools.cache
 def _build_validator() -> Any:
     """Return jsonschema's validator of the published schema, as strict about texts and numbers as msgspec."""
-    published, standard = schema.build(), validators.Draft202012Validator
+    published, standard = schema.build_schema(), validators.Draft202012Validator
     checker = standard.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)  # msgspec rejects 3.0
     strict: Any = validators.extend(standard, {"pattern": _check_pattern}, type_checker=checker)  # type: ignore[no-untyped-call]
     return strict(_inline(published, published["$defs"]))

@@ -83,7 +83,7 @@ def lint_recorded(pod: views.Pod, policy: policies.Policy | None) -> tuple[reaso
         changes=(),
         warnings=(),
         pod=pod,
-        networks=tuple(rank_contexts.parse_networks(pod, pod.metadata.namespace) or ()),
+        networks=tuple(rank_contexts.parse_pod_networks(pod, pod.metadata.namespace) or ()),
         targets=tuple(
             index
             for index, container in enumerate(pod.spec.containers)
@@ -115,17 +115,17 @@ def _lint_pod(
             if not _may_report(container, planned):
                 continue
             if injected.has_rails:
-                found = engine.check(rank_contexts.build(pod, index, job))
+                found = engine.check_ranks(rank_contexts.build_context(pod, index, job))
             else:
                 found = _check_launcher(pod, index, use)
             fixable = [
                 one for one in found if _can_author_fix(one, use, container) and f"env.{one.name}" not in ignored
             ]
             for warning in engine.list_warnings(fixable):
-                located = warning.locate(f"container {container.name}")
+                located = warning.prefix_with(f"container {container.name}")
                 warnings[located.line] = located
             if rank_contexts.has_unread_settings(container):
-                located = _TOO_LONG.locate(f"container {container.name}")
+                located = _TOO_LONG.prefix_with(f"container {container.name}")
                 warnings[located.line] = located
     except Exception as error:  # noqa: BLE001 - a failure of lint must not reject the pod
         message = f"railwright could not lint this pod ({type(error).__name__}); nothing else is affected"
@@ -145,7 +145,7 @@ def _list_trusted_variables(
     if fabric is None:
         return ()
     is_certain = fabric.primary_interface == network_selection.CRI_INTERFACE or injected.pod.spec.host_network
-    is_exclusive = rule_types.are_exclusive(fabric.transport, use.resources)
+    is_exclusive = rule_types.are_devices_exclusive(fabric.transport, use.resources)
     may_lack_devices = is_exclusive and not device_lists.DEVICE_LISTS.isdisjoint(dict(injected.planned))
     is_contradicted = any(fabric.env.get(name, harmless) != harmless for name, harmless in _SWITCHES.items())
     if not is_certain or may_lack_devices or is_contradicted:
@@ -163,10 +163,10 @@ def _may_report(container: views.Container, planned: Collection[tuple[str, str |
     own = [name[: engine.LONGEST_NAME] for name, value in settings if (name, value) not in planned]
     words = (*(container.command or ()), *(container.args or ()))
     return (
-        any(map(engine.find_readers, own))
+        any(map(engine.find_rules, own))
         or interfaces.SOCKET not in dict(settings)
         or network_rules.IMAGE_WITH_PLUGIN in container.image
-        or (bool(words) and commands.has_hint(words))
+        or (bool(words) and commands.may_contain_settings(words))
     )
 
 
@@ -182,9 +182,9 @@ def _count_characters(pod: views.Pod, networks: Sequence[object]) -> int:
 
 def _check_launcher(pod: views.Pod, index: int, use: rank_contexts.FabricUse) -> tuple[rule_types.Finding, ...]:
     """Return the findings about the settings in a launcher's mpirun command, and about those for its ranks."""
-    settings = rank_contexts.limit_settings(rank_contexts.list_passed(pod, index, rank_contexts.MAX_COMMAND))
+    settings = rank_contexts.limit_settings(rank_contexts.list_passed_settings(pod, index, rank_contexts.MAX_COMMAND))
     container = pod.spec.containers[index]
-    is_benchmark = rank_contexts.read_command(container, rank_contexts.MAX_COMMAND).is_benchmark
+    is_benchmark = rank_contexts.read_command_settings(container, rank_contexts.MAX_COMMAND).is_benchmark
     ranks = rule_types.RankContext(
         container.name,
         settings,
@@ -192,7 +192,7 @@ def _check_launcher(pod: views.Pod, index: int, use: rank_contexts.FabricUse) ->
         devices=use.devices,
         is_benchmark=is_benchmark,
     )
-    return engine.check(ranks) if settings else ()
+    return engine.check_ranks(ranks) if settings else ()
 
 
 def _can_author_fix(finding: rule_types.Finding, use: rank_contexts.FabricUse, container: views.Container) -> bool:
@@ -211,6 +211,6 @@ def find_use(injected: injection.Injection, document: policies.PolicyDocument) -
     """Return the fabric and rails that the ranks of a pod use. A launcher's ranks run in other pods, with all rails."""
     fabric = document.fabrics[injected.fabric]
     if not injected.has_rails:
-        return rank_contexts.use_all_rails(document, fabric)
+        return rank_contexts.build_full_use(document, fabric)
     rails = tuple([rail for rail in fabric.rails if rail.name in injected.rails])
     return rank_contexts.FabricUse(document, fabric, rails, injected.resources)

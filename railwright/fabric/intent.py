@@ -99,7 +99,7 @@ def find_fabric_name(pod: views.Pod, document: model.PolicyDocument) -> str:
     label = pod.metadata.labels.get(names.FABRIC, "")
     if label == names.FABRIC_NONE:
         return ""
-    return document.resolve_default(label) or read_record(pod).fabric or label
+    return document.resolve_fabric_name(label) or read_record(pod).fabric or label
 
 
 def find_fabric(pod: views.Pod, document: model.PolicyDocument) -> tuple[str, model.Fabric | None]:

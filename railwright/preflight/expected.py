@@ -84,7 +84,7 @@ class Expected(argparse.Namespace):
         """Return the author's value of a variable, otherwise the policy's, otherwise ""."""
         return self.environment.get(name) or self.variables.get(name, "")
 
-    def is_of_vendor(self, name: str) -> bool:
+    def is_set_by_vendor(self, name: str) -> bool:
         """True if a variable is left to the vendor's plugin or script."""
         return any(
             name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern

@@ -40,7 +40,7 @@ def derive_variables(view: resolution.View, rails: Sequence[resolution.ResolvedR
         variables |= _derive_addresses(expectations, used)
     if len({rail.rail.name for rail in used}) > 1 and expectations.isolated:
         variables["MC_ENABLE_DEST_DEVICE_AFFINITY"] = "1"
-    return {name: value for name, value in variables.items() if not expectations.is_of_vendor(name)}
+    return {name: value for name, value in variables.items() if not expectations.is_set_by_vendor(name)}
 
 
 def _name_for_nccl(rail: resolution.ResolvedRail) -> str:

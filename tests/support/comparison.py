@@ -141,7 +141,7 @@ def _build_claims(shape: Shape, pods: Iterable[Tree]) -> Mapping[str, Tree]:
     templates_by_name: dict[str, Tree] = {}
     for pod in pods:
         view, namespace = msgspec.convert(pod, views.Pod), pod["metadata"]["namespace"]
-        if claims.list_claims(view):
+        if claims.list_railwright_claims(view):
             plan = claim_requests.plan_stored(view, shape.profile.policy, facts.ClusterFacts(namespace))
             templates = plan.build_templates(namespace) if plan else []
             templates_by_name |= {tree["metadata"]["name"]: tree for tree in templates}
@@ -186,13 +186,13 @@ def _read_settings(pods: Pods) -> Values:
         setting
         for pod in typed
         for index in range(len(pod.spec.containers))
-        for setting in rank_contexts.list_passed(pod, index)
+        for setting in rank_contexts.list_passed_settings(pod, index)
     )
     worker = next((pod for pod in typed if not rank_contexts.starts_ranks(pod)), typed[0])
     limited = (index for index, item in enumerate(worker.spec.containers) if item.resources and item.resources.limits)
     job = rank_contexts.JobContext(passed=passed, has_own_ranks=not passed)
-    context = rank_contexts.build(worker, next(limited, 0), job)
-    return {name: setting.value for name, setting in context.effective.items()}
+    context = rank_contexts.build_context(worker, next(limited, 0), job)
+    return {name: setting.value for name, setting in context.effective_settings.items()}
 
 
 def _read_pod(pod: Tree) -> Iterator[tuple[str, Any]]:

@@ -60,14 +60,14 @@ def check_claim_devices(snapshot: Snapshot, claims: claim_templates.ClaimedFabri
         detail = f"there is no DeviceClass {missing}; there is {text.join_first(sorted(classes), 5) or 'none'}"
         return fail(detail, _CREATE_CLASS)
     has_driver = any(item.spec.driver == objects.DRANET for item in snapshot.get_all("device-slices"))
-    unread = [name for name in required if selectors.read(classes[name].expressions) is None]
+    unread = [name for name in required if selectors.parse_terms(classes[name].expressions) is None]
     if unread and has_driver:
         return warn(
             f"the devices of DeviceClass {text.join_first(unread, 2)} do not count in scores, because an expression is "
             "more than comparisons with constants, joined by &&"
         )
     devices = snapshot.cluster.devices
-    named = {node: devices.list_named(node) for node in sorted(devices.offered.devices_by_node)}
+    named = {node: devices.list_node_devices(node) for node in sorted(devices.offered.devices_by_node)}
     nodes = {node: listed for node, listed in named.items() if _list_devices(listed, claims.device_class)}
     if not nodes:
         return fail(

@@ -86,7 +86,7 @@ def _find_shortcoming(
     snapshot: Snapshot, fabric: model.Fabric, states: Mapping[Code, State], fix: str = ""
 ) -> Result | None:
     """Return the first of these codes that the webhook would warn of, with its state; None if there is none."""
-    found = shortcomings.find_in_fabric(fabric, snapshot.accelerators, snapshot.facts)
+    found = shortcomings.find_fabric_shortcomings(fabric, snapshot.accelerators, snapshot.facts)
     texts = {reason.code: reason.text for reason in found}
     return next((Result(state, texts[code], fix) for code, state in states.items() if code in texts), None)
 

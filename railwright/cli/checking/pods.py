@@ -185,7 +185,7 @@ def _describe_lost_fabrics(
     by_namespace = {}  # fabrics that the labels of namespaces name
     for namespace in _list_labelled_namespaces(snapshot):
         label, name = namespace.metadata.labels[names.FABRIC], namespace.metadata.name
-        by_namespace[name] = policy.resolve_default(label) or label
+        by_namespace[name] = policy.resolve_fabric_name(label) or label
         users[by_namespace[name]].append(f"Namespace {name}")
     for workload in workloads:
         labels = [
@@ -194,7 +194,7 @@ def _describe_lost_fabrics(
             for template in workload.templates
         ]
         for label in {label for label in labels if label} - {names.FABRIC_NONE}:
-            fabric = policy.resolve_default(label) or label
+            fabric = policy.resolve_fabric_name(label) or label
             users[fabric].append(f"{workload.kind.name} {workload.metadata.full_name}")
     for pod in snapshot.peek("pods"):
         is_live = not pod.status.has_ended and pod.metadata.deletion_timestamp is None
@@ -227,7 +227,7 @@ def _describe_excluded_namespaces(snapshot: Snapshot, policy: model.PolicyDocume
     """Yield a line for each namespace whose label names a fabric that its pods may not use."""
     for namespace in _list_labelled_namespaces(snapshot):
         name, labels = namespace.metadata.name, namespace.metadata.labels
-        fabric = policy.resolve_default(labels[names.FABRIC])
+        fabric = policy.resolve_fabric_name(labels[names.FABRIC])
         if fabric in policy.fabrics and not policy.fabrics[fabric].allows_namespace(labels):
             yield (
                 f"Namespace {name}: fabric {fabric} may not be used in it: its labels do not match the policy's "

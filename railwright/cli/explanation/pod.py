@@ -82,7 +82,7 @@ async def _explain_uninjected(client: clients.Client, pod: job_pods.Pod, record:
         if not uninjected and (problem := keys.describe_uncopied(workload) or next(unpassed, "")):
             causes = "; ".join(filter(None, (await _find_cluster_cause(client), f"{title}: {problem}")))
             uninjected = f"not injected, because it has no label {names.FABRIC}; {causes}"
-        warnings += [warning.locate(title) for warning in keys.check_workload(workload)]
+        warnings += [warning.prefix_with(title) for warning in keys.check_workload(workload)]
     return msgspec.structs.replace(record, uninjected=uninjected, warnings=warnings)
 
 

@@ -39,7 +39,7 @@ _NAME = re.compile(
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-class OwnClaim(NamedTuple):
+class RailwrightClaim(NamedTuple):
     """An entry of a pod's spec.resourceClaims that names a template of railwright."""
 
     position: int
@@ -53,7 +53,7 @@ def build_name(fabric: str, accelerators: int, rails: int, devices: Tree) -> str
     return f"{names.CLAIM_TEMPLATE_PREFIX}{readable}-{accelerators}x{rails}-{_hash_devices(devices)}"
 
 
-def has_content_of_name(name: str, devices: Any) -> bool:
+def has_matching_hash(name: str, devices: Any) -> bool:
     """True if the hash in the template's name is that of `devices`."""
     match = _NAME.fullmatch(name)
     return match is not None and match[3] == _hash_devices(devices)
@@ -63,39 +63,39 @@ def _hash_devices(devices: Any) -> str:
     return hashlib.sha256(_encode(devices)).hexdigest()[:_DIGITS]
 
 
-def name_claims(count: int) -> tuple[str, ...]:
+def name_claim_entries(count: int) -> tuple[str, ...]:
     """Return the names of a pod's entries in spec.resourceClaims."""
     return (names.POD_CLAIM, *(f"{names.POD_CLAIM}-{number}" for number in range(2, count + 1)))
 
 
-_CLAIM_NAMES = frozenset(name_claims(99))  # more than a pod has
+_CLAIM_NAMES = frozenset(name_claim_entries(99))  # more than a pod has
 
 
-def read_accelerators(template: str) -> int | None:
+def read_gpu_count(template: str) -> int | None:
     """Return the number of GPUs in the name of a template of railwright, None for another name."""
     match = _NAME.fullmatch(template)
     return int(match[1]) if match else None
 
 
-def list_claims(pod: views.Pod) -> Sequence[OwnClaim]:
+def list_railwright_claims(pod: views.Pod) -> Sequence[RailwrightClaim]:
     """Return the claims of a pod that name a template of railwright, in order.
 
     Only the names that railwright gives to claims count. A pod that was not validated yet may repeat them: then the
     result is empty.
     """
     own = [
-        OwnClaim(index, entry.name, entry.resource_claim_template_name)
+        RailwrightClaim(index, entry.name, entry.resource_claim_template_name)
         for index, entry in enumerate(pod.spec.resource_claims or ())
         if entry.name in _CLAIM_NAMES
     ]
     if len(own) > len(_CLAIM_NAMES):
         return []
-    return [claim for claim in own if read_accelerators(claim.template) is not None]
+    return [claim for claim in own if read_gpu_count(claim.template) is not None]
 
 
 def count_accelerators(pod: views.Pod, containers: Sequence[views.Container]) -> list[int]:
     """Return the number of GPUs that each of these containers of a pod gets from claims of railwright."""
-    counts = {claim.name: read_accelerators(claim.template) or 0 for claim in list_claims(pod)}
+    counts = {claim.name: read_gpu_count(claim.template) or 0 for claim in list_railwright_claims(pod)}
     return [  # each name has the GPUs of all claims
         max([0, *[counts[claim.name] for claim in container.resources.claims if claim.name in counts]])
         if counts and container.resources is not None
@@ -120,7 +120,7 @@ class ClaimedRail(msgspec.Struct, frozen=True):
     @property
     def expression(self) -> str:
         """Return the CEL expression that selects the rail's devices."""
-        return selectors.select_values(self.attribute, self.values)
+        return selectors.build_expression(self.attribute, self.values)
 
 
 class ClaimPlan(msgspec.Struct, frozen=True):
@@ -156,68 +156,72 @@ class ClaimedFabric(msgspec.Struct, frozen=True):
     accelerator_resource: str = ""  # under which the GPUs count
     pair_attribute: str = ""  # that a GPU and its NIC share; "" if none does
 
-    def plan(self, rails: int | Collection[str], accelerators: int) -> ClaimPlan:
+    def plan_claims(self, rails: int | Collection[str], accelerators: int) -> ClaimPlan:
         """Return the claims for these rails and for `accelerators` GPUs. `rails` as a number means any that many."""
         own = [*self.rails.values()]
         if isinstance(rails, int):  # with names that no rail has, and the values of all
             values = tuple([value for rail in own for value in rail.values])
-            named = zip(_number_names("nic", self.rails), own[:rails], strict=False)
+            named = zip(_generate_names("nic", self.rails), own[:rails], strict=False)
             requested = [msgspec.structs.replace(rail, name=name, values=values) for name, rail in named]
         else:
             requested = [rail for rail in own if rail.name in rails]
-        specs = build_specs(self, requested, accelerators)
+        specs = build_claim_devices(self, requested, accelerators)
         templates = {build_name(self.name, accelerators, len(requested), spec): spec for spec in specs}
         return ClaimPlan(self.name, accelerators, templates)
 
 
-class Group(NamedTuple):
+class DeviceGroup(NamedTuple):
     """Devices that a pod needs from one group of the hardware."""
 
     accelerators: int
     rails: tuple[ClaimedRail, ...] = ()
 
 
-def build_specs(fabric: ClaimedFabric, rails: Sequence[ClaimedRail], accelerators: int) -> Sequence[Tree]:
+def build_claim_devices(fabric: ClaimedFabric, rails: Sequence[ClaimedRail], accelerators: int) -> Sequence[Tree]:
     """Return the `devices` of each claim of a pod. Each claim has as many groups as fit.
 
     `accelerators` is the number of its GPUs in the claims. The API server rejects a claim with a larger group.
     """
-    accelerator_names = _number_names("gpu", [rail.name for rail in rails])
+    accelerator_names = _generate_names("gpu", [rail.name for rail in rails])
     specs: list[Tree] = []
     room = 0
-    for group in list_groups(fabric, accelerators, rails):
+    for group in group_devices(fabric, accelerators, rails):
         size = group.accelerators + len(group.rails) * fabric.devices_per_rail
         if not specs or size > room:
             specs.append({"requests": [], "constraints": [], "config": []})
             room = objects.MAX_DEVICES
-        _add_group(specs[-1], fabric, group, [next(accelerator_names) for _ in range(group.accelerators)])
+        _add_group_requests(specs[-1], fabric, group, [next(accelerator_names) for _ in range(group.accelerators)])
         room -= size
     return [{key: items for key, items in spec.items() if items} for spec in specs]
 
 
-def list_groups(fabric: ClaimedFabric, accelerators: int, rails: Sequence[ClaimedRail]) -> Sequence[Group]:
+def group_devices(fabric: ClaimedFabric, accelerators: int, rails: Sequence[ClaimedRail]) -> Sequence[DeviceGroup]:
     """Return the groups of a pod's devices, in the order of its rails.
 
     GPUs go to the groups of the pod's rails first, evenly, and no more than each group has. Each further GPU is a group
     of its own, because the claim does not say where it is. Without pairing, each device is a group of its own.
     """
     if not fabric.pair_attribute:
-        return (*[Group(0, (rail,)) for rail in rails], *[Group(1)] * accelerators)
+        return (*[DeviceGroup(0, (rail,)) for rail in rails], *[DeviceGroup(1)] * accelerators)
     groups, rails_of_group = max(1, min(fabric.accelerators, len(fabric.rails))), dict[int, list[ClaimedRail]]()
     for rail in rails:
         rails_of_group.setdefault(rail.position * groups // len(fabric.rails), []).append(rail)
     count = len(rails_of_group)
     beside = min(accelerators, count * (fabric.accelerators // groups))
     shares = [beside // count + (part < beside % count) for part in range(count)]
-    paired = [Group(share, tuple(members)) for share, members in zip(shares, rails_of_group.values(), strict=True)]
-    return (*paired, *[Group(1)] * (accelerators - beside))
+    paired = [
+        DeviceGroup(share, tuple(members)) for share, members in zip(shares, rails_of_group.values(), strict=True)
+    ]
+    return (*paired, *[DeviceGroup(1)] * (accelerators - beside))
 
 
-def _add_group(spec: Tree, fabric: ClaimedFabric, group: Group, gpus: Sequence[str]) -> None:
+def _add_group_requests(spec: Tree, fabric: ClaimedFabric, group: DeviceGroup, gpus: Sequence[str]) -> None:
     """Add the requests of a group to the `devices` of a claim, with their constraint and configuration."""
-    spec["requests"] += [_request(name, fabric.accelerator_class) for name in gpus]
+    spec["requests"] += [_build_request(name, fabric.accelerator_class) for name in gpus]
     for rail in group.rails:
-        spec["requests"].append(_request(rail.name, fabric.device_class, rail.expression, fabric.devices_per_rail))
+        spec["requests"].append(
+            _build_request(rail.name, fabric.device_class, rail.expression, fabric.devices_per_rail)
+        )
         if rail.interface:
             opaque = {"driver": objects.DRANET, "parameters": {"interface": {"name": rail.interface}}}
             spec["config"].append({"requests": [rail.name], "opaque": opaque})
@@ -226,13 +230,13 @@ def _add_group(spec: Tree, fabric: ClaimedFabric, group: Group, gpus: Sequence[s
         spec["constraints"].append({"requests": members, "matchAttribute": fabric.pair_attribute})
 
 
-def _request(name: str, device_class: str, expression: str = "", count: int = 1) -> Tree:
+def _build_request(name: str, device_class: str, expression: str = "", count: int = 1) -> Tree:
     exactly: Tree = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count}
     if expression:
         exactly["selectors"] = [{"cel": {"expression": expression}}]
     return {"name": name, "exactly": exactly}
 
 
-def _number_names(prefix: str, taken: Collection[str]) -> Iterator[str]:
+def _generate_names(prefix: str, taken: Collection[str]) -> Iterator[str]:
     """Yield gpu0, gpu1 and so on, without the names of rails."""
     return (name for number in itertools.count() if (name := f"{prefix}{number}") not in taken)

@@ -35,7 +35,7 @@ class PodKey(msgspec.Struct, frozen=True, gc=False):
     templates: tuple[str, ...] = ()
 
 
-def identify_claims(pod: views.Pod) -> PodKey:
+def build_pod_key(pod: views.Pod) -> PodKey:
     """Return the key by which the claims of a pod are found."""
     namespace, claims, templates = pod.metadata.namespace, [], []
     for entry in pod.spec.resource_claims or ():
@@ -59,16 +59,16 @@ class ResourceNames:
         self._resources: dict[tuple[str, str], list[str]] = {}  # DeviceClass, expression of the rail ("": GPUs)
         self.version = 0
 
-    def find_names(self, device: slices.OfferedDevice) -> tuple[str, ...]:
+    def find_resource_names(self, device: slices.OfferedDevice) -> tuple[str, ...]:
         """Return the resource names under which a device counts."""
         names: dict[str, None] = {}
         for name, rails in self._rails.items():
-            if name in self._classes and selectors.matches(self._classes[name], device.device, device.id.driver):
-                own = [rail.resource for rail in rails if _is_of_rail(device, rail)]
+            if name in self._classes and selectors.selects_device(self._classes[name], device.device, device.id.driver):
+                own = [rail.resource for rail in rails if _has_rail_value(device, rail)]
                 names.update(dict.fromkeys([name_class(name), *self._resources.get((name, ""), ()), *own]))
         return tuple(names)
 
-    def find_request_names(self, request: objects.ExactDeviceRequest) -> tuple[str, ...]:
+    def find_requested_names(self, request: objects.ExactDeviceRequest) -> tuple[str, ...]:
         """Return the resource names under which a request of a claim counts."""
         name = request.device_class_name
         if name not in self._classes or name not in self._rails:
@@ -76,11 +76,11 @@ class ResourceNames:
         own = [known for key in ("", *request.expressions) for known in self._resources.get((name, key), ())]
         return tuple(dict.fromkeys([name_class(name), *own]))
 
-    def change(self, before: objects.DeviceClass | None, after: objects.DeviceClass | None) -> None:
+    def change_class(self, before: objects.DeviceClass | None, after: objects.DeviceClass | None) -> None:
         """Add, update or remove a device class. `before` is None for a new one, `after` for a deleted one."""
         if before is not None:
             self._classes.pop(before.metadata.name, None)
-        if after is not None and (selection := selectors.read(after.expressions)) is not None:
+        if after is not None and (selection := selectors.parse_terms(after.expressions)) is not None:
             self._classes[after.metadata.name] = selection
         self.version += 1
 
@@ -105,7 +105,7 @@ def name_class(device_class: str) -> str:
     return objects.IMPLICIT_RESOURCE_PREFIX + device_class
 
 
-def _is_of_rail(device: slices.OfferedDevice, rail: claim_templates.ClaimedRail) -> bool:
+def _has_rail_value(device: slices.OfferedDevice, rail: claim_templates.ClaimedRail) -> bool:
     value = device.get_value(rail.attribute)
     return any(type(value) is type(own) and value == own for own in rail.values)  # Python has True == 1
 
@@ -195,7 +195,7 @@ class Inventory:
 
     def count_devices(self, node: str) -> NodeDevices:
         """Return the devices of a node; NO_DEVICES if it has none."""
-        named = self.list_named(node)
+        named = self.list_node_devices(node)
         if not named:
             return NO_DEVICES
         usable = [(device, names) for device, names in named if not device.find_taint()]
@@ -205,22 +205,22 @@ class Inventory:
             allocated=_count_names(names for device, names in usable if device.id in self._claim_by_device),
         )
 
-    def list_named(self, node: str) -> Sequence[tuple[slices.OfferedDevice, tuple[str, ...]]]:
+    def list_node_devices(self, node: str) -> Sequence[tuple[slices.OfferedDevice, tuple[str, ...]]]:
         """Return the devices of a node, each with its resources."""
-        return [(device, self.names.find_names(device)) for device in self.offered.list_on(node)]
+        return [(device, self.names.find_resource_names(device)) for device in self.offered.list_node_devices(node)]
 
-    def find_holder(self, device: slices.DeviceId) -> objects.ResourceClaim | None:
+    def find_holding_claim(self, device: slices.DeviceId) -> objects.ResourceClaim | None:
         """Return the claim that holds a device exclusively."""
         key = self._claim_by_device.get(device)
         return self.claim_sink.known[key] if key is not None else None
 
-    def list_holders(self, node: str) -> Sequence[objects.ResourceClaim]:
+    def list_claims_on_node(self, node: str) -> Sequence[objects.ResourceClaim]:
         """Return the claims that hold devices of a node, sorted by namespace/name."""
         on_node = self.offered.devices_by_node.get(node, ())
         keys = {self._claim_by_device[device] for device in on_node if device in self._claim_by_device}
         return [self.claim_sink.known[key] for key in sorted(keys)]
 
-    def share(self, claim: objects.ResourceClaim) -> objects.ResourceClaim:
+    def share_spec(self, claim: objects.ResourceClaim) -> objects.ResourceClaim:
         """Return a decoded claim that shares one spec object with equal claims, such as those of one template."""
         return msgspec.structs.replace(claim, spec=self._specs.find(claim.spec, lambda: claim.spec))
 
@@ -228,9 +228,9 @@ class Inventory:
 
     def list_allocated_nodes(self, pod: PodKey) -> set[str]:
         """Return the nodes with devices that the claims of a pod hold."""
-        return {device.node for device, _ in self.list_held(pod)}
+        return {device.node for device, _ in self.list_held_devices(pod)}
 
-    def list_held(self, pod: PodKey) -> Sequence[tuple[slices.OfferedDevice, tuple[str, ...]]]:
+    def list_held_devices(self, pod: PodKey) -> Sequence[tuple[slices.OfferedDevice, tuple[str, ...]]]:
         """Return the devices that a pod's claims hold, in the order of their names, each with its resources.
 
         Its claims are those generated or reserved for it, and those that its spec names.
@@ -239,17 +239,17 @@ class Inventory:
         if not own and not pod.claims:
             return ()
         known = self.claim_sink.known
-        return self._list_named(known[key] for key in {*own, *pod.claims} if key in known)
+        return self._list_allocated_devices(known[key] for key in {*own, *pod.claims} if key in known)
 
-    def count_held(self, claim: objects.ResourceClaim, node: str) -> resources.Amounts:
+    def count_held_devices(self, claim: objects.ResourceClaim, node: str) -> resources.Amounts:
         """Return how many devices of a node a claim holds, in milli-units by resource name."""
-        return _count_names(names for device, names in self._list_named([claim]) if device.node == node)
+        return _count_names(names for device, names in self._list_allocated_devices([claim]) if device.node == node)
 
-    def count_taken(self, pod: PodKey, names: AbstractSet[str], node: str = "") -> resources.Amounts:
+    def count_exclusive_devices(self, pod: PodKey, names: AbstractSet[str], node: str = "") -> resources.Amounts:
         """Return how many devices a pod's claims hold exclusively, by resource, on one node or on all."""
         return _count_names(
             names & set(own)
-            for device, own in self.list_held(pod)
+            for device, own in self.list_held_devices(pod)
             if node in {"", device.node} and device.id in self._claim_by_device
         )
 
@@ -265,30 +265,30 @@ class Inventory:
         claims, templates = self.claim_sink.known, self.template_sink.known
         requested = [templates[key].devices for key in pod.templates if key in templates]
         if len(requested) < len(pod.templates):  # it was deleted after the claims were made, or does not exist yet
-            requested = self._list_made_for(pod) or requested
+            requested = self._list_generated_claims(pod) or requested
         requested += [claims[key].spec.devices for key in pod.claims if key in claims]
         return resources.add_up([self._count_request(request) for claim in requested for request in claim.requests])
 
-    def _list_made_for(self, pod: PodKey) -> list[objects.DeviceClaim]:
+    def _list_generated_claims(self, pod: PodKey) -> list[objects.DeviceClaim]:
         """Return the device requests of the claims that were generated for a pod."""
         known = self.claim_sink.known
         claims = [known[key] for key in sorted(self._claims_by_pod.get((pod.namespace, pod.uid), ()))]
-        return [claim.spec.devices for claim in claims if claim.made_for == pod.uid]
+        return [claim.spec.devices for claim in claims if claim.generated_for == pod.uid]
 
     def _count_request(self, request: objects.DeviceRequest) -> resources.Amounts:
         """Return the number of requested devices by resource name. A request with alternatives counts as none."""
         exact = request.exactly
-        if exact is None or not exact.least_devices:
+        if exact is None or not exact.min_devices:
             return {}
-        return dict.fromkeys(self.names.find_request_names(exact), exact.least_devices * resources.UNIT)
+        return dict.fromkeys(self.names.find_requested_names(exact), exact.min_devices * resources.UNIT)
 
-    def _list_named(
+    def _list_allocated_devices(
         self, claims: Iterable[objects.ResourceClaim]
     ) -> Sequence[tuple[slices.OfferedDevice, tuple[str, ...]]]:
         known = self.offered.devices
-        held = {slices.identify(result) for claim in claims for result in claim.results}
-        devices = [known[device] for device in sorted(held, key=slices.get_order) if device in known]
-        return [(device, self.names.find_names(device)) for device in devices]
+        held = {slices.identify_device(result) for claim in claims for result in claim.results}
+        devices = [known[device] for device in sorted(held, key=slices.get_sort_key) if device in known]
+        return [(device, self.names.find_resource_names(device)) for device in devices]
 
     # --- changes --------------------------------------------------------------------------------------
 
@@ -298,11 +298,11 @@ class Inventory:
         return Changes(nodes=frozenset(self.offered.devices_by_node) if has_changed else frozenset())
 
     def _change_class(self, before: objects.DeviceClass | None, after: objects.DeviceClass | None) -> Changes:
-        self.names.change(before, after)
+        self.names.change_class(before, after)
         return Changes(nodes=frozenset(self.offered.devices_by_node))
 
     def _change_slice(self, before: objects.ResourceSlice | None, after: objects.ResourceSlice | None) -> Changes:
-        return Changes(nodes=self.offered.change(before, after))
+        return Changes(nodes=self.offered.replace_slice(before, after))
 
     def _change_claim(self, before: objects.ResourceClaim | None, after: objects.ResourceClaim | None) -> Changes:
         if before is not None:
@@ -311,7 +311,7 @@ class Inventory:
                 self._claims_by_pod[pod].remove(key)
                 if not self._claims_by_pod[pod]:
                     del self._claims_by_pod[pod]
-            for device in map(slices.identify, before.results):
+            for device in map(slices.identify_device, before.results):
                 if self._claim_by_device.get(device) == key:
                     del self._claim_by_device[device]
         if after is not None:
@@ -320,10 +320,10 @@ class Inventory:
                 self._claims_by_pod.setdefault((after.metadata.namespace, uid), set()).add(key)
             for result in after.results:
                 if not result.admin_access and result.share_id is None:
-                    self._claim_by_device[slices.identify(result)] = key
+                    self._claim_by_device[slices.identify_device(result)] = key
         changed = [claim for claim in (before, after) if claim is not None]
         return Changes(
-            nodes={device.node for device, _ in self._list_named(changed)},
+            nodes={device.node for device, _ in self._list_allocated_devices(changed)},
             uids=frozenset().union(*(claim.consumers for claim in changed)),
             keys=frozenset(claim.metadata.full_name for claim in changed),
         )

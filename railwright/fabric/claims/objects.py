@@ -127,7 +127,7 @@ class ExactDeviceRequest(views.View, frozen=True):
         return read_expressions(self.selectors)
 
     @property
-    def least_devices(self) -> int:
+    def min_devices(self) -> int:
         """Minimum number of devices for the request; 0 if its mode is unknown."""
         return 0 if self.admin_access else {"ExactCount": self.count, "All": 1}.get(self.allocation_mode, 0)
 
@@ -140,7 +140,7 @@ class DeviceRequest(views.View, frozen=True):
     first_available: tuple[ExactDeviceRequest, ...] | None = None
 
     @property
-    def kinds(self) -> Sequence[ExactDeviceRequest]:
+    def alternatives(self) -> Sequence[ExactDeviceRequest]:
         """The alternatives of the request, the preferred one first."""
         return (self.exactly,) if self.exactly is not None else self.first_available or ()
 
@@ -204,7 +204,7 @@ class ResourceClaimTemplate(views.View, frozen=True, dict=True, gc=True):
     @property
     def device_classes(self) -> frozenset[str]:
         """The DeviceClasses that the template's requests name."""
-        return frozenset(kind.device_class_name for request in self.devices.requests for kind in request.kinds)
+        return frozenset(kind.device_class_name for request in self.devices.requests for kind in request.alternatives)
 
 
 class DeviceResult(views.View, frozen=True):
@@ -256,7 +256,7 @@ class ResourceClaim(views.View, frozen=True):
         return (self.status.allocation.devices.results or ()) if self.status.allocation else ()
 
     @property
-    def made_for(self) -> str:
+    def generated_for(self) -> str:
         """UID of the pod for which the claim was generated from a template; "" for a claim of another origin."""
         owner = self.metadata.controller
         return owner.uid if owner is not None and owner.api_version == "v1" and owner.kind == "Pod" else ""
@@ -265,7 +265,7 @@ class ResourceClaim(views.View, frozen=True):
     def consumers(self) -> frozenset[str]:
         """UIDs of the pods that use the claim: those for which it is reserved or was generated."""
         pods = {consumer.uid for consumer in self.status.reserved_for or () if consumer.resource == "pods"}
-        return frozenset(pods | {self.made_for} if self.made_for else pods)
+        return frozenset(pods | {self.generated_for} if self.generated_for else pods)
 
 
 def read_expressions(selectors: Sequence[DeviceSelector] | None) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ _TERM = re.compile(
 )
 
 
-def read(expressions: Iterable[str]) -> Selection | None:
+def parse_terms(expressions: Iterable[str]) -> Selection | None:
     """Return the terms of all expressions. Return None if one of them is not plain."""
     # an expression with && inside of a string is split there too: no part is then a term, so it is not plain
     terms = [_read_term(term.strip()) for expression in expressions for term in expression.split("&&")]
@@ -41,12 +41,12 @@ def read(expressions: Iterable[str]) -> Selection | None:
     return plain if len(plain) == len(terms) else None
 
 
-def matches(selection: Selection, device: objects.Device, driver: str) -> bool:
+def selects_device(selection: Selection, device: objects.Device, driver: str) -> bool:
     """True if a device is selected. A device without the attribute is not, as for kube-scheduler."""
-    return all(_matches(term, device, driver) for term in selection)
+    return all(_meets_term(term, device, driver) for term in selection)
 
 
-def _matches(term: Term, device: objects.Device, driver: str) -> bool:
+def _meets_term(term: Term, device: objects.Device, driver: str) -> bool:
     if not term.name:
         return term.value == driver
     attribute = objects.find_attribute(device, driver, term.name)
@@ -71,7 +71,7 @@ def _read_term(text: str) -> Term | None:
     return Term(name, value[1:-1] if value[0] in "\"'" else int(value))
 
 
-def select_values(attribute: str, values: Iterable[str | int]) -> str:
+def build_expression(attribute: str, values: Iterable[str | int]) -> str:
     """Return the expression that is true for devices whose attribute (domain/name) has one of the values.
 
     The expression tests the attribute with has(), because reading an attribute that a device lacks is an error that

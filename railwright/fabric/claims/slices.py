@@ -50,7 +50,7 @@ class SliceIndex:
         self.devices: dict[DeviceId, OfferedDevice] = {}
         self.devices_by_node: dict[str, dict[DeviceId, OfferedDevice]] = {}
 
-    def share(self, offered: objects.ResourceSlice) -> objects.ResourceSlice:
+    def share_attributes(self, offered: objects.ResourceSlice) -> objects.ResourceSlice:
         """Return a decoded slice that shares one object for equal attributes, which most nodes have in common."""
         if len(self._attributes) >= _MAX_ATTRIBUTES:
             self._attributes.clear()  # existing references stay valid
@@ -59,7 +59,7 @@ class SliceIndex:
                 attributes[name] = self._attributes.setdefault(attribute, attribute)
         return offered
 
-    def change(self, before: objects.ResourceSlice | None, after: objects.ResourceSlice | None) -> set[str]:
+    def replace_slice(self, before: objects.ResourceSlice | None, after: objects.ResourceSlice | None) -> set[str]:
         """Add, update or remove a slice. Returns the nodes whose devices may have changed."""
         pools = dict.fromkeys([_get_pool(offered) for offered in (before, after) if offered is not None])
         if before is not None:
@@ -68,9 +68,9 @@ class SliceIndex:
             self._slices_by_pool.setdefault(_get_pool(after), {})[after.metadata.name] = after
         return set().union(*map(self._index_pool, pools))
 
-    def list_on(self, node: str) -> Sequence[OfferedDevice]:
-        """Return the devices that slices offer on a node, in the order of `get_order`."""
-        return sorted(self.devices_by_node.get(node, {}).values(), key=lambda device: get_order(device.id))
+    def list_node_devices(self, node: str) -> Sequence[OfferedDevice]:
+        """Return the devices that slices offer on a node, in the order of `get_sort_key`."""
+        return sorted(self.devices_by_node.get(node, {}).values(), key=lambda device: get_sort_key(device.id))
 
     def _index_pool(self, pool: _Pool) -> set[str]:
         """Index the devices of a pool: those of its newest generation, if all its slices are known."""
@@ -81,7 +81,7 @@ class SliceIndex:
             del self.devices[known.id], self.devices_by_node[known.node][known.id]
         if not self._slices_by_pool[pool]:
             del self._slices_by_pool[pool]
-        current = _list_current(self._slices_by_pool.get(pool, {}).values())
+        current = _list_newest_slices(self._slices_by_pool.get(pool, {}).values())
         after = {device.id: device for offered in current for device in _list_devices(offered)}
         if after:
             self._devices_by_pool[pool] = list(after.values())
@@ -94,12 +94,12 @@ class SliceIndex:
         return nodes
 
 
-def identify(result: objects.DeviceResult) -> DeviceId:
+def identify_device(result: objects.DeviceResult) -> DeviceId:
     """Return the identity of an allocated device: driver, pool and name."""
     return DeviceId(result.driver, result.pool, result.device)
 
 
-def get_order(device: DeviceId) -> tuple[str, str, str]:
+def get_sort_key(device: DeviceId) -> tuple[str, str, str]:
     """Return a sort key that gives equal nodes one order of devices. Pools, often named like the node, count last."""
     return device.driver, device.device, device.pool
 
@@ -108,7 +108,7 @@ def _get_pool(offered: objects.ResourceSlice) -> _Pool:
     return offered.spec.driver, offered.spec.pool.name
 
 
-def _list_current(slices: Collection[objects.ResourceSlice]) -> list[objects.ResourceSlice]:
+def _list_newest_slices(slices: Collection[objects.ResourceSlice]) -> list[objects.ResourceSlice]:
     """Return the slices of a pool in its newest generation; none if one is missing."""
     newest = max((offered.spec.pool.generation for offered in slices), default=0)
     current = [offered for offered in slices if offered.spec.pool.generation == newest]

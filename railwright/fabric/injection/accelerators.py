@@ -60,7 +60,7 @@ def find_containers(pod: views.Pod, accelerators: Collection[str]) -> tuple[int,
 
 def _find_using_claims(pod: views.Pod) -> tuple[int, ...]:
     """Return the indexes of the app containers that use a claim of their author."""
-    own = {claim.name for claim in claim_templates.list_claims(pod)}
+    own = {claim.name for claim in claim_templates.list_railwright_claims(pod)}
     return tuple(
         [
             index

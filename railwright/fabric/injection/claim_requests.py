@@ -26,7 +26,7 @@ def plan_claims(pod: views.Pod, ctx: context.InjectionContext) -> claim_template
         return None
     certain = len(ctx.rails) == len(claimed.rails) or not context.is_number_only(pod, ctx.fabric)
     rails = ctx.selected.names if certain else len(ctx.rails)
-    return claimed.plan(rails, _count_accelerators(pod, ctx, claimed))
+    return claimed.plan_claims(rails, _count_accelerators(pod, ctx, claimed))
 
 
 def plan_stored(
@@ -88,8 +88,8 @@ def name_templates(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         )
         draft.skip(ENTRY, reasons.Reason(AdmissionCode.OWN_CLAIM, message))
         return
-    existing = {claim.name: claim for claim in claim_templates.list_claims(pod)}
-    claim_names = claim_templates.name_claims(len(plan.templates))
+    existing = {claim.name: claim for claim in claim_templates.list_railwright_claims(pod)}
+    claim_names = claim_templates.name_claim_entries(len(plan.templates))
     _check_plan(pod, ctx, plan, [name for name in claim_names if name not in existing])
     gpu = ctx.document.accelerators[0]
     if claims.accelerator_class is not None:

@@ -86,7 +86,7 @@ def check_workload(workload: templates.Workload, before: templates.Workload | No
         kind = "" if parent else workload.kind.name
         warnings = _limit(_check(metadata, _VALID_LABELS, _OWN_KEYS, kind, template_metadata))
         for message in warnings:
-            yield message.locate(parent) if parent else message
+            yield message.prefix_with(parent) if parent else message
 
 
 def check_label(
@@ -141,7 +141,7 @@ def check_stored(workload: templates.Workload) -> Iterator[reasons.Reason]:
     yield from check_workload(workload)
     for template in workload.templates:
         for message in check_pod(template.pod.metadata):
-            yield message.locate(template.title)
+            yield message.prefix_with(template.title)
 
 
 def check_namespace(metadata: views.BriefMeta) -> Iterator[reasons.Reason]:

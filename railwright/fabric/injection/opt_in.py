@@ -19,7 +19,7 @@ def find_fabric(pod: views.Pod, document: policies.PolicyDocument, cluster: fact
     label = find_label(pod, cluster.namespace_labels, document.accelerators)
     if label is None:
         return None
-    name = document.resolve_default(label)
+    name = document.resolve_fabric_name(label)
     if name not in document.fabrics:
         raise _reject_label(label, name, pod, document, cluster.namespace)
     if document.fabrics[name].namespaces:

@@ -242,7 +242,7 @@ def describe_unenforced(outcome: Injection | Refusal) -> tuple[reason.Reason, ..
 
 def prefix_if_enforced(warnings: Sequence[reason.Reason]) -> tuple[reason.Reason, ...]:
     """Return the warnings with `if enforced` before their messages."""
-    return tuple([warning.locate("if enforced") for warning in warnings])
+    return tuple([warning.prefix_with("if enforced") for warning in warnings])
 
 
 def format_title(pod: views.Pod, namespace: str) -> str:

@@ -101,7 +101,7 @@ def _build_settings(case: derive.Case) -> Settings:
         planned=frozenset(
             [
                 *[(variable.name, variable.value) for variable in variables],
-                *[(name, path) for name, path in paths if not case.nccl.is_of_vendor(name)],
+                *[(name, path) for name, path in paths if not case.nccl.is_set_by_vendor(name)],
             ]
         ),
         # kubelet expands `$(NAME)` in a command, and `$$` to `$`

@@ -67,7 +67,7 @@ def plan_template(
 
 def locate(template: templates.Template, warnings: Iterable[reasons.Reason]) -> tuple[reasons.Reason, ...]:
     """Return the warnings with the path of the template before the text."""
-    return tuple([warning.locate(template.title) for warning in warnings])
+    return tuple([warning.prefix_with(template.title) for warning in warnings])
 
 
 def copy_label(template: templates.Template) -> tuple[drafts.Change, ...]:
@@ -197,7 +197,7 @@ def _remove_additions(template: Tree, keys: Collection[str], written: Collection
         claim.get("name", ""): gpus
         for claim in entries
         if claim.get("name", "") not in written
-        and (gpus := claim_templates.read_accelerators(claim.get("resourceClaimTemplateName") or "")) is not None
+        and (gpus := claim_templates.read_gpu_count(claim.get("resourceClaimTemplateName") or "")) is not None
     }
     spec["resourceClaims"] = [claim for claim in entries if claim.get("name", "") not in claims]
     spec["volumes"] = _list_own(spec.get("volumes"), written)

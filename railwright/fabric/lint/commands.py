@@ -42,7 +42,7 @@ _MAX_LINE = 1 << 14  # characters of a line of a script: shlex takes quadratic t
 MAX_LENGTH = 1 << 20  # characters of a whole command line: the API server stores no more of a pod
 
 
-class Commands(msgspec.Struct, frozen=True):
+class CommandSettings(msgspec.Struct, frozen=True):
     """The settings of a command line.
 
     `exported` reach the processes that the script starts, `passed` the ranks that mpirun starts.
@@ -54,10 +54,10 @@ class Commands(msgspec.Struct, frozen=True):
     is_benchmark: bool = False  # True if it runs a program of nccl-tests
 
 
-_NO_SETTINGS = Commands()
+_NO_SETTINGS = CommandSettings()
 
 
-def list_own_names(words: Sequence[str]) -> frozenset[str]:
+def list_read_variables(words: Sequence[str]) -> frozenset[str]:
     """Return the NCCL_ variables that scripts read themselves. `NAME=$NAME` does not count."""
     return frozenset(
         match["name"]
@@ -68,24 +68,24 @@ def list_own_names(words: Sequence[str]) -> frozenset[str]:
     )
 
 
-def is_relevant(name: str) -> bool:
+def is_linted_variable(name: str) -> bool:
     """True for a variable that lint checks."""
     return name.startswith(RELEVANT)
 
 
-def has_hint(words: Sequence[str]) -> bool:
+def may_contain_settings(words: Sequence[str]) -> bool:
     """False if a command line certainly has no settings."""
     return any(map("".join(words).__contains__, HINTS))
 
 
-def read(words: Sequence[str], max_length: int = MAX_LENGTH) -> Commands:
+def read_settings(words: Sequence[str], max_length: int = MAX_LENGTH) -> CommandSettings:
     """Return the settings of a command line. A line of more than `max_length` characters has none. Never raises."""
-    if sum(map(len, words)) > max_length or not has_hint(words):
+    if sum(map(len, words)) > max_length or not may_contain_settings(words):
         return _NO_SETTINGS
     parser = _Parser()
     parser.parse_command(list(words), 0)
     is_benchmark = _BENCHMARK.search(" ".join(words)) is not None
-    return Commands(tuple(parser.exported), tuple(parser.passed), parser.launches, is_benchmark)
+    return CommandSettings(tuple(parser.exported), tuple(parser.passed), parser.launches, is_benchmark)
 
 
 class _Parser:
@@ -128,7 +128,7 @@ class _Parser:
         where = _PLACE
         for word in words:
             match = _ASSIGNMENT.fullmatch(word)
-            if match is not None and is_relevant(match[1]):
+            if match is not None and is_linted_variable(match[1]):
                 self.exported.append(rule_types.Setting(match[1], _get_literal(match[2]), where))
             elif _get_program(word) in _EXPORTS:
                 where = f"{_PLACE}: {word}"
@@ -142,7 +142,7 @@ class _Parser:
                 names = [match[1]] if match else [name for name in word.split(",") if _NAME.fullmatch(name)]
                 value = _get_literal(match[2]) if match else None
                 where = f"{_PLACE}: {option}"
-                self.passed += [rule_types.Setting(name, value, where) for name in names if is_relevant(name)]
+                self.passed += [rule_types.Setting(name, value, where) for name in names if is_linted_variable(name)]
 
 
 def _get_program(word: str) -> str:
@@ -158,7 +158,7 @@ def _split_commands(script: str) -> Iterator[list[str]]:
     """Yield the words of each command of a script. Lines without a relevant word are skipped."""
     for line in script.replace("\\\n", " ").split("\n"):
         command: list[str] = []
-        for token in (*_tokenize(line), ";") if has_hint([line]) else ():
+        for token in (*_tokenize(line), ";") if may_contain_settings([line]) else ():
             if set(token) <= _SEPARATORS:
                 yield command
                 command = []

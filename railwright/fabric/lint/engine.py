@@ -15,20 +15,20 @@ _RANK_RULES = tuple(rule for rule in RULES if not rule.settings)
 
 
 @functools.lru_cache(maxsize=1024)
-def find_readers(variable: str) -> tuple[rule_types.Rule, ...]:
+def find_rules(variable: str) -> tuple[rule_types.Rule, ...]:
     """Return the rules that read a variable. Pass at most the first `LONGEST_NAME` characters of its name."""
     return tuple(rule for rule in RULES if rule.reads(variable))
 
 
-def check(ranks: rule_types.RankContext) -> tuple[rule_types.Finding, ...]:
+def check_ranks(ranks: rule_types.RankContext) -> tuple[rule_types.Finding, ...]:
     """Return the findings without duplicates, sorted by severity, then by code, then in the order of the settings."""
     findings = dict.fromkeys(_list_findings(ranks))
     return tuple(sorted(findings, key=lambda finding: (_ORDER[finding.severity], finding.code)))
 
 
 def _list_findings(ranks: rule_types.RankContext) -> Iterator[rule_types.Finding]:
-    for setting in ranks.effective.values():
-        for rule in find_readers(setting.name[:LONGEST_NAME]):
+    for setting in ranks.effective_settings.values():
+        for rule in find_rules(setting.name[:LONGEST_NAME]):
             for problem in rule.check(setting, ranks):
                 yield rule.build_finding(problem, setting=setting)
     for rule in _RANK_RULES:

@@ -22,7 +22,7 @@ def list_warnings(document: model.PolicyDocument) -> tuple[reason.Reason, ...]:
     for name, fabric in document.fabrics.items():
         warnings += engine.list_warnings([*_check_fabric(f"fabrics.{name}", fabric)])
         of_env = engine.list_warnings(_check_variables(document, fabric))
-        warnings += [warning.locate(f"fabrics.{name}.env") for warning in of_env]
+        warnings += [warning.prefix_with(f"fabrics.{name}.env") for warning in of_env]
     return tuple(warnings)
 
 
@@ -34,7 +34,7 @@ def _check_fabric(path: str, fabric: model.Fabric) -> Iterator[rule_types.Findin
     if present is not None and fabric.nccl.derive and primary not in present:
         listed = ", ".join(present)
         problem = f"is not an interface of the pods, which have {listed}, so NCCL fails to start; write {present[0]}"
-        yield interfaces.check_absent.build_finding(f"{path}.primaryInterface: {primary} {problem}")
+        yield interfaces.check_interface_exists.build_finding(f"{path}.primaryInterface: {primary} {problem}")
     amount = fabric.mounts.shared_memory
     if amount is not None and quantity.read_units(amount) < containers.LEAST_SHARED_MEMORY:
         problem = (
@@ -47,15 +47,15 @@ def _check_fabric(path: str, fabric: model.Fabric) -> Iterator[rule_types.Findin
 def _check_devices(devices: Mapping[str, str]) -> Iterator[rule_types.Finding]:
     """Yield a finding for each device, keyed by its policy key, that looks like a misspelt name of a driver."""
     for path, device in devices.items():
-        if problem := device_lists.describe_look_alike(device):
-            yield device_lists.check_presence.build_finding(f"{path}: {problem}")
+        if problem := device_lists.describe_misspelling(device):
+            yield device_lists.check_listed_devices.build_finding(f"{path}: {problem}")
 
 
 def _check_variables(document: model.PolicyDocument, fabric: model.Fabric) -> list[rule_types.Finding]:
     """Return the findings about `env` of a fabric, as if a pod that gets all its rails set the variables itself."""
     # rules accept values of the policy, and those that are found in the pod yield to them
     checked = msgspec.structs.replace(fabric, env={}, resolve="never")
-    use = rank_contexts.use_all_rails(document, checked)
+    use = rank_contexts.build_full_use(document, checked)
     present = _name_interfaces(fabric)
     context = msgspec.structs.replace(
         rank_contexts.build_fabric_context(use), interfaces=present, rail_interfaces=(present or ())[1:]
@@ -68,12 +68,12 @@ def _check_variables(document: model.PolicyDocument, fabric: model.Fabric) -> li
         host_network=fabric.host_network,
         privileged=fabric.security.privileged,
     )
-    return [finding for finding in engine.check(ranks) if finding.name in fabric.env]
+    return [finding for finding in engine.check_ranks(ranks) if finding.name in fabric.env]
 
 
 def _name_interfaces(fabric: model.Fabric) -> tuple[str, ...] | None:
     """Return the interfaces of a pod, that of the cluster network first; None if they do not follow from the policy."""
-    if fabric.host_network or fabric.claims is not None or rank_contexts.has_other_interfaces(fabric):
+    if fabric.host_network or fabric.claims is not None or rank_contexts.has_rails_without_multus(fabric):
         return None
     selections = [
         network_selection.Selection(*rail.network_key, interface=rail.interface or "")

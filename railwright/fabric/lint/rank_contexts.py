@@ -67,28 +67,28 @@ _MAX_VALUE = 4096  # characters of a value at admission; NCCL reads 1023 from it
 MAX_COMMAND = 8192  # characters of a command line at admission: longer ones take milliseconds to read
 
 
-def select_containers(pod: views.Pod, accelerators: Sequence[str]) -> tuple[int, ...]:
+def select_rank_containers(pod: views.Pod, accelerators: Sequence[str]) -> tuple[int, ...]:
     """Return the app containers that request an accelerator, have NCCL settings or start ranks."""
     return tuple(
         index
         for index, container in enumerate(pod.spec.containers)
         if count_accelerators(container, accelerators)
-        or any(commands.is_relevant(entry.name) for entry in container.env)
-        or (command := read_command(container)).exported
+        or any(commands.is_linted_variable(entry.name) for entry in container.env)
+        or (command := read_command_settings(container)).exported
         or command.passed
     )
 
 
-def build(pod: views.Pod, index: int, job: JobContext) -> rule_types.RankContext:
+def build_context(pod: views.Pod, index: int, job: JobContext) -> rule_types.RankContext:
     """Build the context of the ranks in one app container. Never raises because of the pod's content."""
     container = pod.spec.containers[index]
-    amounts = _read_amounts(container)
+    amounts = _read_extended_resources(container)
     accelerators = job.use.accelerators
     units = job.use.document.accelerator_units if job.use.document else {}
     security = container.security_context or _NO_SECURITY
     pod_security = pod.spec.security_context or _NO_SECURITY
     added = (security.capabilities.add if security.capabilities else None) or ()
-    command = read_command(container, MAX_COMMAND if job.limited else commands.MAX_LENGTH)
+    command = read_command_settings(container, MAX_COMMAND if job.limited else commands.MAX_LENGTH)
     return rule_types.RankContext(
         title=f"{job.title} container {container.name}".strip(),
         settings=_list_settings(pod, container, command, job),
@@ -104,29 +104,33 @@ def build(pod: views.Pod, index: int, job: JobContext) -> rule_types.RankContext
         has_ranks=job.has_own_ranks or not command.launches,
         is_benchmark=job.runs_benchmark or command.is_benchmark,
         node_labels=_list_node_labels(pod.spec),
-        own_names=commands.list_own_names(_list_words(container)),
+        own_names=commands.list_read_variables(_list_command_words(container)),
         has_hidden_names=not job.limited and _runs_mounted_script(pod, container),
         run_as_user=pod_security.run_as_user if security.run_as_user is None else security.run_as_user,
         mounts=_list_mounts(pod, container),
-        shared_memory=_find_shared_memory(pod, container),
+        shared_memory=_read_shared_memory_size(pod, container),
         image=container.image or None,
     )
 
 
-def _list_words(container: views.Container) -> tuple[str, ...]:
+def _list_command_words(container: views.Container) -> tuple[str, ...]:
     """Return the command line, without the shell that sources the fabric's script before it."""
     command = container.command or []
     is_sourced = len(command) > _SHELL_WORDS and command[1] == "-c" and command[2].endswith(_SOURCES)
     return (*(command[_SHELL_WORDS:] if is_sourced else command), *(container.args or ()))
 
 
-def list_passed(pod: views.Pod, index: int, max_length: int = commands.MAX_LENGTH) -> tuple[rule_types.Setting, ...]:
+def list_passed_settings(
+    pod: views.Pod, index: int, max_length: int = commands.MAX_LENGTH
+) -> tuple[rule_types.Setting, ...]:
     """Return the settings that a container's mpirun passes to its ranks."""
     container = pod.spec.containers[index]
-    return _resolve_passed(read_command(container, max_length), _list_environment(container))
+    return _resolve_passed_settings(read_command_settings(container, max_length), _list_environment(container))
 
 
-def _resolve_passed(command: commands.Commands, env: Sequence[rule_types.Setting]) -> tuple[rule_types.Setting, ...]:
+def _resolve_passed_settings(
+    command: commands.CommandSettings, env: Sequence[rule_types.Setting]
+) -> tuple[rule_types.Setting, ...]:
     """Return the settings that mpirun passes. `-x NAME` passes the container's own value."""
     own = {setting.name: setting.value for setting in (*env, *command.exported)}
     return tuple(
@@ -137,28 +141,30 @@ def _resolve_passed(command: commands.Commands, env: Sequence[rule_types.Setting
 
 def starts_ranks(pod: views.Pod) -> bool:
     """True if a container runs mpirun."""
-    return any(read_command(container).launches for container in pod.spec.containers)
+    return any(read_command_settings(container).launches for container in pod.spec.containers)
 
 
 def count_accelerators(container: views.Container, accelerators: Sequence[str]) -> int:
     """Return the number of accelerators that a container requests."""
-    amounts = _read_amounts(container)
+    amounts = _read_extended_resources(container)
     return sum(amounts.get(name, 0) for name in accelerators)
 
 
-def read_command(container: views.Container, max_length: int = commands.MAX_LENGTH) -> commands.Commands:
+def read_command_settings(
+    container: views.Container, max_length: int = commands.MAX_LENGTH
+) -> commands.CommandSettings:
     """Return the settings in a container's command line. A line of more than `max_length` characters is not read."""
-    words = _list_words(container)
-    return commands.read(words, max_length) if words else commands.Commands()
+    words = _list_command_words(container)
+    return commands.read_settings(words, max_length) if words else commands.CommandSettings()
 
 
 def has_unread_settings(container: views.Container) -> bool:
     """True if a container's command line is too long to be read at admission and names a variable of NCCL."""
-    words = _list_words(container)
+    words = _list_command_words(container)
     return sum(map(len, words)) > MAX_COMMAND and any("NCCL_" in word for word in words)
 
 
-def read_file(text: str) -> tuple[rule_types.Setting, ...]:
+def read_nccl_conf(text: str) -> tuple[rule_types.Setting, ...]:
     """Return the lines of an nccl.conf, each as a setting."""
     return tuple(
         rule_types.Setting(name[: conf.MAX_LENGTH], value[: conf.MAX_LENGTH], f"line {number}")
@@ -177,7 +183,7 @@ def _list_node_labels(spec: views.PodSpec) -> frozenset[str]:
 
 
 def _list_settings(
-    pod: views.Pod, container: views.Container, command: commands.Commands, job: JobContext
+    pod: views.Pod, container: views.Container, command: commands.CommandSettings, job: JobContext
 ) -> tuple[rule_types.Setting, ...]:
     env = _list_environment(container)
     if not job.limited:  # a placeholder that its author fills in before use, as `envsubst` does, is unknown
@@ -185,10 +191,10 @@ def _list_settings(
             msgspec.structs.replace(setting, value=None) if _PLACEHOLDER.search(setting.value or "") else setting
             for setting in env
         ]
-    own = _resolve_passed(command, env) if job.has_own_ranks else ()
+    own = _resolve_passed_settings(command, env) if job.has_own_ranks else ()
     exported = reversed(command.exported)  # the last export of a script is effective
     is_mounted = any(mount.path == names.NCCL_CONF_PATH for mount in container.volume_mounts)
-    mounted = read_file(pod.metadata.annotations.get(names.NCCL_CONF, "")) if is_mounted else ()
+    mounted = read_nccl_conf(pod.metadata.annotations.get(names.NCCL_CONF, "")) if is_mounted else ()
     settings = (*job.passed, *own, *exported, *env, *mounted)
     return limit_settings(settings) if job.limited else settings
 
@@ -207,7 +213,9 @@ def _list_environment(container: views.Container) -> list[rule_types.Setting]:
     A value from another source, or with a reference to expand, is unknown.
     """
     entries = {
-        entry.name: (index, entry) for index, entry in enumerate(container.env) if commands.is_relevant(entry.name)
+        entry.name: (index, entry)
+        for index, entry in enumerate(container.env)
+        if commands.is_linted_variable(entry.name)
     }
     settings = []
     for name, (index, entry) in entries.items():
@@ -222,13 +230,13 @@ def _runs_mounted_script(pod: views.Pod, container: views.Container) -> bool:
     folders = tuple(f"{mount.path.rstrip('/')}/" for mount in container.volume_mounts if mount.name in config_maps)
     if not folders:
         return False
-    words = _list_words(container)
+    words = _list_command_words(container)
     texts = [*words, *(entry.value for entry in container.env if entry.value)]
     scripts = [path for text in texts for path in _PATH.findall(text) if _SCRIPT.search(path)]
     return any(path.startswith(folders) for path in (*words[:2], *scripts))
 
 
-def _read_amounts(container: views.Container) -> dict[str, int]:
+def _read_extended_resources(container: views.Container) -> dict[str, int]:
     """Return the whole amounts of extended resources that a container requests, without invalid ones."""
     amounts = {name: quantity.read_units(text) for name, text in container.requests.items() if "/" in name}
     return {name: amount for name, amount in amounts.items() if amount > 0}
@@ -251,7 +259,7 @@ def _list_mounts(pod: views.Pod, container: views.Container) -> dict[str, str]:
     return {**({names.DEV_SHM: "hostPath"} if pod.spec.host_ipc else {}), **mounts}
 
 
-def _find_shared_memory(pod: views.Pod, container: views.Container) -> int | None:
+def _read_shared_memory_size(pod: views.Pod, container: views.Container) -> int | None:
     """Return the bytes of the memory volume at /dev/shm: 0 without a limit, None without such a volume."""
     for mount in container.volume_mounts:
         for volume in pod.spec.volumes if mount.path == names.DEV_SHM else ():
@@ -265,7 +273,7 @@ def _find_shared_memory(pod: views.Pod, container: views.Container) -> int | Non
 # --- the fabric of ranks, from the policy, the rails and the pod's networks -------------------------------------
 
 
-def use_all_rails(document: policies.PolicyDocument, fabric: policies.Fabric | None) -> FabricUse:
+def build_full_use(document: policies.PolicyDocument, fabric: policies.Fabric | None) -> FabricUse:
     """Return the use of a fabric by pods with all its rails. `fabric` is None if it is unknown."""
     rails = fabric.rails if fabric else ()
     return FabricUse(document, fabric, rails, frozenset([rail.resource for rail in rails if rail.resource]))
@@ -277,7 +285,7 @@ def build_fabric_context_with_networks(pod: views.Pod, attached: Networks, use: 
     if pod.spec.host_network or attached is None or awaits_injection(pod, use):
         return context
     own = network_selection.name_interfaces(attached)
-    has_other = has_other_interfaces(use.fabric) or any(key in pod.metadata.annotations for key in OTHER_INTERFACES)
+    has_other = has_rails_without_multus(use.fabric) or any(key in pod.metadata.annotations for key in OTHER_INTERFACES)
     has_unknown = pod.spec.resource_claims or has_other
     interfaces = None if has_unknown else (network_selection.CRI_INTERFACE, *own)
     return msgspec.structs.replace(context, interfaces=interfaces, rail_interfaces=own)
@@ -296,13 +304,13 @@ def build_fabric_context(use: FabricUse, pod: views.Pod | None = None) -> rule_t
         primary=fabric.primary_interface,
         rails=tuple([rail.name for rail in use.rails]),
         devices=devices,
-        found=_list_found(pod, fabric) if use.rails and devices is None else frozenset(),
+        found=_list_preflight_variables(pod, fabric) if use.rails and devices is None else frozenset(),
         topology_file=fabric.env.get(_TOPOLOGY_FILE, ""),
-        exclusive=rule_types.are_exclusive(fabric.transport, use.resources),
+        exclusive=rule_types.are_devices_exclusive(fabric.transport, use.resources),
     )
 
 
-def _list_found(pod: views.Pod, fabric: policies.Fabric) -> frozenset[str]:
+def _list_preflight_variables(pod: views.Pod, fabric: policies.Fabric) -> frozenset[str]:
     """Return the variables that the preflight sets in a pod, because the policy does not name its devices."""
     skipped = {word.strip() for word in pod.metadata.annotations.get(names.SKIP, "").split(",")}
     is_left_out = fabric.resolve == "never" or not fabric.nccl.derive or not skipped.isdisjoint(("env", "preflight"))
@@ -311,7 +319,7 @@ def _list_found(pod: views.Pod, fabric: policies.Fabric) -> frozenset[str]:
     return frozenset() if is_left_out or is_known else frozenset(derive.list_found(fabric)) - fabric.env.keys()
 
 
-def has_other_interfaces(fabric: policies.Fabric | None) -> bool:
+def has_rails_without_multus(fabric: policies.Fabric | None) -> bool:
     """True if another system than Multus attaches rails: such rails have an interface and no network."""
     return fabric is not None and any(rail.interface and not rail.network for rail in fabric.rails)
 
@@ -324,7 +332,7 @@ def awaits_injection(pod: views.Pod, use: FabricUse) -> bool:
     return use.awaits_correction or (use.document is None and intent.has_fabric_label(pod))
 
 
-def parse_networks(pod: views.Pod, namespace: str) -> Networks:
+def parse_pod_networks(pod: views.Pod, namespace: str) -> Networks:
     """Return the pod's secondary networks, or None if its annotation is invalid."""
     try:
         return network_selection.parse(pod.metadata.annotations.get(names.NETWORKS, ""), namespace)

@@ -89,7 +89,7 @@ class RankContext(msgspec.Struct, frozen=True, dict=True):
     image: str | None = None
 
     @functools.cached_property
-    def effective(self) -> Mapping[str, Setting]:
+    def effective_settings(self) -> Mapping[str, Setting]:
         """The effective setting of each name, which is the first one, in order."""
         settings: dict[str, Setting] = {}
         for setting in self.settings:
@@ -101,7 +101,7 @@ class RankContext(msgspec.Struct, frozen=True, dict=True):
         """The requested RDMA devices by resource: resources of the fabric's rails, or with an RDMA name."""
         fabric = self.fabric_context.fabric
         rails = {rail.resource for rail in fabric.rails} if fabric else set()
-        return {name: amount for name, amount in self.devices.items() if name in rails or is_rdma(name)}
+        return {name: amount for name, amount in self.devices.items() if name in rails or is_rdma_resource(name)}
 
     @property
     def is_rdma_requested(self) -> bool:
@@ -117,11 +117,11 @@ class RankContext(msgspec.Struct, frozen=True, dict=True):
 
     def get_setting(self, name: str) -> Setting | None:
         """Return the effective setting of a name, or None if it is unset."""
-        return self.effective.get(name)
+        return self.effective_settings.get(name)
 
     def get_value(self, name: str) -> str | None:
         """Return the effective value of a name, or None if it is unset or unknown."""
-        return setting.value if (setting := self.effective.get(name)) else None
+        return setting.value if (setting := self.effective_settings.get(name)) else None
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -189,24 +189,24 @@ _VIRTUAL = re.compile(r"(?<![a-z])(sriov|vfs?[0-9]*)(?![a-z])")
 _EXCLUSIVE = re.compile(_VIRTUAL.pattern + r"|(?<![a-z])hostdev(?![a-z])")  # network-operator, host device network
 
 
-def is_rdma(resource: str) -> bool:
+def is_rdma_resource(resource: str) -> bool:
     """True if a resource has the name of an RDMA device."""
     return _RDMA.search(resource.lower()) is not None
 
 
-def is_virtual(resource: str) -> bool:
+def is_virtual_resource(resource: str) -> bool:
     """True if a resource has the name of a pool of virtual functions."""
     return _VIRTUAL.search(resource.lower()) is not None
 
 
-def is_exclusive(resource: str) -> bool:
+def is_exclusive_resource(resource: str) -> bool:
     """True if a resource has the name of a device plugin that assigns each RDMA device to one pod."""
     return _EXCLUSIVE.search(resource.lower()) is not None
 
 
-def are_exclusive(transport: policies.Transport | None, resources: frozenset[str]) -> bool | None:
+def are_devices_exclusive(transport: policies.Transport | None, resources: frozenset[str]) -> bool | None:
     """True if each device is assigned to one pod, so that names are unknown before; None if that is unknown."""
-    if transport in {policies.Transport.ERDMA, policies.Transport.EFA} or any(map(is_virtual, resources)):
+    if transport in {policies.Transport.ERDMA, policies.Transport.EFA} or any(map(is_virtual_resource, resources)):
         return True
     return False if resources else None
 

@@ -193,7 +193,7 @@ def derive(case: Case, rows: Sequence[Row] = _ROWS) -> tuple[Variable, ...]:
     values = [
         (row, row.value(case))
         for row in rows
-        if case.fabric.transport in row.transports and not case.nccl.is_of_vendor(row.name)
+        if case.fabric.transport in row.transports and not case.nccl.is_set_by_vendor(row.name)
     ]
     return tuple([Variable(row.name, value, row.code) for row, value in values if value is not None])
 
@@ -233,7 +233,7 @@ def list_found(fabric: Fabric) -> tuple[str, ...]:
         [
             name
             for name, transports in FOUND.items()
-            if fabric.transport in transports and name not in left_out and not fabric.nccl.is_of_vendor(name)
+            if fabric.transport in transports and name not in left_out and not fabric.nccl.is_set_by_vendor(name)
         ]
     )
 
@@ -254,6 +254,6 @@ def derives(name: str, fabric: Fabric) -> bool:
     """True if a variable may be derived for the ranks of a fabric."""
     return (
         fabric.nccl.derive
-        and not fabric.nccl.is_of_vendor(name)
+        and not fabric.nccl.is_set_by_vendor(name)
         and any(row.name == name and fabric.transport in row.transports for row in (*_ROWS, *LIBRARY_ROWS))
     )

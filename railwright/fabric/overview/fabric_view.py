@@ -190,7 +190,7 @@ def _list_unavailable_rails(
         return (), frozenset()
     notes: list[str] = []
     held: set[int] = set()
-    on_node = cluster.devices.list_named(node.name)
+    on_node = cluster.devices.list_node_devices(node.name)
     for position, rail in enumerate(fabric.rails):
         if not rail.resource:
             continue
@@ -204,7 +204,7 @@ def _list_unavailable_rails(
         holders = [
             (device.id.device, claim)
             for device in own
-            if not device.find_taint() and (claim := cluster.devices.find_holder(device.id)) is not None
+            if not device.find_taint() and (claim := cluster.devices.find_holding_claim(device.id)) is not None
         ]
         if holders and len(tainted) + len(holders) >= capacity and position not in used:
             held.add(position)

@@ -80,9 +80,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     def has_claims_of_author(self) -> bool:
         """True if the pod names claims that its author wrote, which may tolerate tainted devices."""
         claims = self.spec.resource_claims or ()
-        return any(
-            claim_templates.read_accelerators(claim.resource_claim_template_name or "") is None for claim in claims
-        )
+        return any(claim_templates.read_gpu_count(claim.resource_claim_template_name or "") is None for claim in claims)
 
     @functools.cached_property
     def has_segment(self) -> bool:

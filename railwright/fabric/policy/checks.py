@@ -40,9 +40,9 @@ class Finding(NamedTuple):
     message: str
 
 
-def check(document: model.PolicyDocument) -> Iterator[Finding]:
+def find_violations(document: model.PolicyDocument) -> Iterator[Finding]:
     """Yield a finding for each violated rule, in the order of the rules; none if the document is valid."""
-    yield from _check_document(document)
+    yield from _check_accelerators_and_default(document)
     yield from _check_shapes(document)
     for name, fabric in document.fabrics.items():
         yield from _check_devices(name, fabric, document.node_shapes)
@@ -58,7 +58,7 @@ def check(document: model.PolicyDocument) -> Iterator[Finding]:
 # --- the document ----------------------------------------------------------------------------------------
 
 
-def _check_document(document: model.PolicyDocument) -> Iterator[Finding]:
+def _check_accelerators_and_default(document: model.PolicyDocument) -> Iterator[Finding]:
     default, accelerators = document.default_fabric, document.accelerators
     if default is not None and default not in document.fabrics:
         fabrics = text.join_first(document.fabrics, _MAX_NAMES)
@@ -190,7 +190,7 @@ def _parse_bytes(amount: str | int) -> int | None:
 # --- one fabric ------------------------------------------------------------------------------------------
 
 
-def _check_keys(fabric: model.Fabric) -> Iterator[Finding]:
+def _check_key_combinations(fabric: model.Fabric) -> Iterator[Finding]:
     """Check keys that need another one, or that have no effect beside another one."""
     nccl, rails, transport, has_claims = fabric.nccl, fabric.rails, fabric.transport, fabric.claims is not None
     is_tcp = transport is model.Transport.TCP
@@ -246,7 +246,7 @@ def _check_keys(fabric: model.Fabric) -> Iterator[Finding]:
     )
     yield from (Finding(path, message) for is_wrong, path, message in rows if is_wrong)
     for name in fabric.env:
-        if nccl.is_of_vendor(name):
+        if nccl.is_set_by_vendor(name):
             message = "is one of nccl.vendorVariables, which the vendor sets; remove it here or there"
             yield Finding(("env", name), message)
 
@@ -353,7 +353,7 @@ def _check_placement(fabric: model.Fabric) -> Iterator[Finding]:
 
 
 _FABRIC_RULES: tuple[Callable[[model.Fabric], Iterator[Finding]], ...] = (
-    _check_keys,
+    _check_key_combinations,
     _check_rails,
     _check_interfaces,
     _check_mounts,
@@ -398,7 +398,7 @@ def _check_identities(fabric: model.Fabric, claims: model.Claims, shapes: Shapes
                 "remove it, or remove claims from the fabric"
             )
             yield Finding(("rails", index, "resource"), message)
-        values = compiled.list_values(rail, shapes)
+        values = compiled.list_attribute_values(rail, shapes)
         if not values:
             message = (
                 f"is missing: nothing identifies the devices of rail {_quote(rail.name)}; set device, such as mlx5_0, "

@@ -73,7 +73,7 @@ def compile_claims(name: str, document: model.PolicyDocument) -> claim_templates
                 name=rail.name,
                 position=position,
                 attribute=claims.rail_attribute,
-                values=list_values(rail, document.node_shapes),
+                values=list_attribute_values(rail, document.node_shapes),
                 resource=names.name_resource(name, rail.name),
                 interface=rail.interface or "",
             )
@@ -87,7 +87,7 @@ def compile_claims(name: str, document: model.PolicyDocument) -> claim_templates
     )
 
 
-def list_values(rail: model.Rail, shapes: Sequence[model.NodeShape]) -> tuple[str | int, ...]:
+def list_attribute_values(rail: model.Rail, shapes: Sequence[model.NodeShape]) -> tuple[str | int, ...]:
     """Return the attribute values of a rail's devices on nodes of all shapes; none if nothing identifies the rail."""
     devices = [rail.device, *(shape.devices.get(rail.name) for shape in shapes)]
     values = devices if rail.claim is None else [rail.claim]

@@ -347,7 +347,7 @@ class Nccl(Section, frozen=True):
         Byte | None, describe("DSCP x 4 of the class that the switches treat as lossless.", 106)
     ] = None
 
-    def is_of_vendor(self, name: str) -> bool:
+    def is_set_by_vendor(self, name: str) -> bool:
         """True if the policy leaves a variable to the vendor's plugin, script or settings file."""
         return any(
             name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
@@ -706,7 +706,7 @@ class PolicyDocument(Section, frozen=True):
         """True unless the mode is `warn`."""
         return self.mode != WARN
 
-    def resolve_default(self, label: str) -> str:
+    def resolve_fabric_name(self, label: str) -> str:
         """Return the name of the fabric in a label, "" for `default` in a policy without a default fabric."""
         return label if label != names.FABRIC_DEFAULT else self.default_fabric or ""
 

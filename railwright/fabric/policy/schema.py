@@ -16,7 +16,7 @@ Schema = dict[str, Any]
 _NULL = {"type": "null"}
 
 
-def build() -> Schema:
+def build_schema() -> Schema:
     """Return the schema of the document. Each call returns a new tree."""
     generated = json.dumps(msgspec.json.schema(model.PolicyDocument))
     root = json.loads(generated.replace(r'\\Z"', '$"'))  # ECMAScript has no \Z, and its $ matches at the end only

@@ -37,13 +37,13 @@ class Cluster(NamedTuple):
 NOTHING_KNOWN = Cluster()
 
 
-def find(document: model.PolicyDocument, cluster: Cluster = NOTHING_KNOWN) -> tuple[reasons.Reason, ...]:
+def find_shortcomings(document: model.PolicyDocument, cluster: Cluster = NOTHING_KNOWN) -> tuple[reasons.Reason, ...]:
     """Return a reason for each shortcoming of the document and of each fabric."""
     shortcomings = [] if cluster.offered is None else [*_check_accelerators(document, cluster.offered)]
     if cluster.node_labels is not None:
         shortcomings += _check_shapes(document.node_shapes, cluster.node_labels)
     for name, fabric in document.fabrics.items():
-        shortcomings += find_in_fabric(fabric, document.accelerators, cluster, f"fabrics.{name}.")
+        shortcomings += find_fabric_shortcomings(fabric, document.accelerators, cluster, f"fabrics.{name}.")
     return tuple(shortcomings)
 
 
@@ -53,7 +53,7 @@ def list_unused_shapes(shapes: Sequence[model.NodeShape], node_labels: Iterable[
     return [shape.name for shape in shapes if shape.name not in used]
 
 
-def find_in_fabric(
+def find_fabric_shortcomings(
     fabric: model.Fabric, accelerators: Sequence[str], cluster: Cluster, path: str = ""
 ) -> Iterator[reasons.Reason]:
     """Yield a reason for each shortcoming of a fabric. Rails in claims need no resource.

@@ -26,7 +26,7 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
         """Return code and text in one line, as in Events and warnings, which have no field for a code."""
         return f"{self.code}: {self.text}"
 
-    def locate(self, place: str) -> "Reason":
+    def prefix_with(self, place: str) -> "Reason":
         """Return the reason with the name of its container, template or object before the message."""
         return msgspec.structs.replace(self, message=f"{place}: {self.message}")
 

@@ -27,7 +27,7 @@ def build_rails(positions, **more):
 
 
 def build(fabric, positions, accelerators, **more):
-    return claim_templates.build_specs(fabric, build_rails(positions, **more), accelerators)
+    return claim_templates.build_claim_devices(fabric, build_rails(positions, **more), accelerators)
 
 
 def pairs(devices):
@@ -109,7 +109,7 @@ def test_no_group_of_gpus_and_nics_is_split_between_claims(pod):
     fabric, rails, accelerators = pod
     claims = build(fabric, rails, accelerators)
     claim_of = {request["name"]: index for index, devices in enumerate(claims) for request in devices["requests"]}
-    for group in claim_templates.list_groups(fabric, accelerators, build_rails(rails)):
+    for group in claim_templates.group_devices(fabric, accelerators, build_rails(rails)):
         size = group.accelerators + len(group.rails) * fabric.devices_per_rail
         if size <= objects.MAX_DEVICES:
             assert len({claim_of[rail.name] for rail in group.rails}) <= 1
@@ -128,11 +128,11 @@ def test_no_group_of_gpus_and_nics_is_split_between_claims(pod):
 def test_a_template_name_contains_the_hash_of_its_content():
     (devices,) = build(build_fabric(), [0, 1], 2, interface="net1")
     name = claim_templates.build_name("Roce.1", 2, 2, devices)
-    assert claim_templates.read_accelerators(name) == 2
+    assert claim_templates.read_gpu_count(name) == 2
     assert name.startswith("railwright-roce-1-2x2-")
     stored = json.loads(json.dumps(devices))  # an API server may change the order of keys
     stored["requests"][0] = dict(reversed(stored["requests"][0].items()))
-    assert claim_templates.has_content_of_name(name, stored)
+    assert claim_templates.has_matching_hash(name, stored)
     stored["config"][0]["opaque"]["parameters"]["interface"]["name"] = "net2"
-    assert not claim_templates.has_content_of_name(name, stored)
-    assert not claim_templates.has_content_of_name("mine", devices)
+    assert not claim_templates.has_matching_hash(name, stored)
+    assert not claim_templates.has_matching_hash("mine", devices)

@@ -118,7 +118,7 @@ def test_the_requested_rails_of_a_pod_do_not_change_when_claim_or_template_appea
 
 def test_the_templates_that_railwright_writes_count_by_their_rails(known):
     fabric = compiled.compile_claims(FABRIC, policy().document)
-    [tree] = fabric.plan(RAILS[1:3], 4).build_templates("train")
+    [tree] = fabric.plan_claims(RAILS[1:3], 4).build_templates("train")
     known.template_sink.upsert(msgspec.convert(tree, objects.ResourceClaimTemplate))
     key = inventory.PodKey("u", "train", (), (f"train/{tree['metadata']['name']}",))
     assert count_requests(known, key) == {RAIL[1]: 1, RAIL[2]: 1, GPU: 4}
@@ -172,7 +172,7 @@ def test_a_device_that_can_be_shared_stays_free(known, result):
     claim["status"]["allocation"]["devices"]["results"][0] |= result
     known.claim_sink.upsert(devices.read_claim(claim))
     assert known.list_allocated_nodes(POD) == {"n1"}
-    assert (count(known, RAIL[0], "allocated"), known.count_taken(POD, {RAIL[0]})) == (0, {})
+    assert (count(known, RAIL[0], "allocated"), known.count_exclusive_devices(POD, {RAIL[0]})) == (0, {})
 
 
 def test_a_late_release_of_the_previous_claim_does_not_free_a_device(known):
@@ -183,6 +183,6 @@ def test_a_late_release_of_the_previous_claim_does_not_free_a_device(known):
     known.claim_sink.upsert(first)
     known.claim_sink.upsert(second)
     known.claim_sink.remove(first)
-    assert known.list_holders("n1") == [second]
+    assert known.list_claims_on_node("n1") == [second]
     known.claim_sink.remove(second)
-    assert known.list_holders("n1") == []
+    assert known.list_claims_on_node("n1") == []

@@ -25,7 +25,7 @@ def test_every_generated_part_has_an_end_mark():
 
 
 def test_every_key_of_the_policy_stands_in_the_reference_with_an_example_that_its_schema_accepts():
-    reference, definitions = policy.format_reference(), schema.build()["$defs"]
+    reference, definitions = policy.format_reference(), schema.build_schema()["$defs"]
     for name, section in definitions.items():
         for key, value in section.get("properties", {}).items():
             assert value["description"]

@@ -11,7 +11,7 @@ READ = [row for row in catalogue.list_variables() if row.status in {"active", "d
 
 
 def codes(name, value, **known):
-    return {finding.code for finding in engine.check(pages.build_ranks({"settings": {name: value}, **known}))}
+    return {finding.code for finding in engine.check_ranks(pages.build_ranks({"settings": {name: value}, **known}))}
 
 
 def test_each_catalogue_variable_is_reported_only_by_the_rule_of_its_status():
@@ -33,14 +33,14 @@ def test_a_number_in_any_other_spelling_is_reported(value, code):
 
 def test_a_hostile_name_or_value_is_shown_short_and_escaped():
     name = "NCCL_\x1b[31m" + "x" * 5000
-    (finding,) = engine.check(pages.build_ranks({"settings": {name: "\n" * 5000}}))
+    (finding,) = engine.check_ranks(pages.build_ranks({"settings": {name: "\n" * 5000}}))
     assert finding.message.isprintable()
     assert len(finding.message) < 900
 
 
 def test_findings_are_listed_once_and_errors_first():
-    findings = engine.check(pages.build_ranks({"settings": {"NCCL_NOBODY": "1", "NCCL_IB_SL": "99"}}))
+    findings = engine.check_ranks(pages.build_ranks({"settings": {"NCCL_NOBODY": "1", "NCCL_IB_SL": "99"}}))
     assert [finding.code for finding in findings] == ["N09", "N01"]
-    assert engine.check(pages.build_ranks({"settings": {"NCCL_IB_TIMEOUT": "99"}})) == engine.check(
+    assert engine.check_ranks(pages.build_ranks({"settings": {"NCCL_IB_TIMEOUT": "99"}})) == engine.check_ranks(
         pages.build_ranks({"settings": {"NCCL_IB_TIMEOUT": "99"}})
     )

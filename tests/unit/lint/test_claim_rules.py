@@ -32,7 +32,7 @@ def find_claim_codes(selector, constraint, **kind):
     if constraint:
         devices["constraints"] = [{"requests": ["a", "nic"], "matchAttribute": constraint}]
     claim = claims.ClaimContext(msgspec.convert(devices, objects.DeviceClaim))
-    return [finding.code for finding, _ in claims.check(claim)]
+    return [finding.code for finding, _ in claims.check_claim(claim)]
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,4 @@ def test_claims_of_published_templates_are_reported_only_where_they_are_wrong(se
     ],
 )
 def test_attributes_that_an_expression_reads_without_a_test_are_listed(expression, unguarded):
-    assert claims.list_unguarded(expression) == unguarded
+    assert claims.list_unguarded_attributes(expression) == unguarded

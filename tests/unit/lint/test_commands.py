@@ -8,11 +8,11 @@ from railwright.fabric.lint import commands
 
 
 def list_exported(*words):
-    return [(s.name, s.value) for s in commands.read(words).exported]
+    return [(s.name, s.value) for s in commands.read_settings(words).exported]
 
 
 def test_mpirun_passes_the_variables_of_its_options():
-    result = commands.read(
+    result = commands.read_settings(
         ["/opt/ompi/bin/mpirun", "-np", "4", "-x", "NCCL_DEBUG=INFO", "-x", "NCCL_IB_HCA", "-x", "PATH", "train.py"]
     )
     assert result.launches
@@ -31,7 +31,7 @@ def test_a_script_behind_a_shell_is_read_line_by_line():
         -x NCCL_ALGO=Ring,Tree \\
         python train.py NCCL_NOT_A_SETTING=1
     """
-    result = commands.read(["/bin/bash", "-ec", script])
+    result = commands.read_settings(["/bin/bash", "-ec", script])
     assert [(s.name, s.value) for s in result.exported] == [
         ("NCCL_IB_TIMEOUT", "22"), ("NCCL_DEBUG", "INFO"), ("NCCL_IB_HCA", "mlx5_0, mlx5_1"),
     ]  # fmt: skip
@@ -49,7 +49,7 @@ def test_every_shell_and_its_flags_before_c_are_known(shell, flag):
 @pytest.mark.parametrize("value", ["$(hostname)", "${X}", "$X", "`id`", '"$X"'])
 def test_a_value_that_a_shell_would_compute_is_unknown(value):
     assert list_exported("bash", "-c", f"export NCCL_HOSTID={value}")[0] == ("NCCL_HOSTID", None)
-    (passed,) = commands.read(("mpirun", "-x", f"NCCL_HOSTID={value}")).passed
+    (passed,) = commands.read_settings(("mpirun", "-x", f"NCCL_HOSTID={value}")).passed
     assert (passed.name, passed.value) == ("NCCL_HOSTID", None)
 
 
@@ -68,22 +68,22 @@ def test_a_value_that_a_shell_would_compute_is_unknown(value):
     ],
 )
 def test_text_that_is_no_setting_is_ignored(words):
-    result = commands.read(words)
+    result = commands.read_settings(words)
     assert (result.exported, result.passed) == ((), ())
 
 
 def test_a_script_longer_than_the_limit_is_not_read():
     words = ["bash", "-c", "export NCCL_DEBUG=INFO\n" * 100]
-    assert len(commands.read(words).exported) == 100
-    assert commands.read(words, 2000) == commands.Commands()
+    assert len(commands.read_settings(words).exported) == 100
+    assert commands.read_settings(words, 2000) == commands.CommandSettings()
 
 
 @pytest.mark.parametrize("piece", ["a", "'", '"', "\\", "$", "${NCCL_", ";", " ", "=", "-x NCCL_A", "bash -c ", "all_"])
 def test_the_time_to_read_a_line_grows_with_its_length(piece):
     begin = time.process_time()
     words = ["bash", "-c", "export NCCL_DEBUG=" + piece * (900_000 // len(piece))]
-    commands.read(words)
-    commands.list_own_names(words)
+    commands.read_settings(words)
+    commands.list_read_variables(words)
     assert time.process_time() - begin < 3, "shlex alone takes ten seconds for such a word"
 
 
@@ -100,4 +100,4 @@ def test_the_time_to_read_a_line_grows_with_its_length(piece):
     ],
 )
 def test_variables_that_a_script_reads_itself_are_its_own(script, names):
-    assert commands.list_own_names(["bash", "-c", script]) == names
+    assert commands.list_read_variables(["bash", "-c", script]) == names

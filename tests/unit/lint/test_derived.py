@@ -55,7 +55,7 @@ def draw_admitted(draw):
         interfaces=None if host_network else ("eth0", *nets),
         rail_interfaces=nets,
         devices={"": devices},
-        exclusive=rule_types.are_exclusive(transport, frozenset(resources)),
+        exclusive=rule_types.are_devices_exclusive(transport, frozenset(resources)),
     )
     held = {} if transport is policies.Transport.TCP else {name: resources.count(name) for name in resources}
     return rule_types.RankContext(
@@ -72,4 +72,4 @@ def draw_admitted(draw):
 
 @hypothesis.given(draw_admitted())
 def test_derived_variables_cause_no_warning_or_error(ranks):
-    assert [f"{finding.code} {finding.message}" for finding in engine.check(ranks)] == []
+    assert [f"{finding.code} {finding.message}" for finding in engine.check_ranks(ranks)] == []

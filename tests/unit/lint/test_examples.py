@@ -16,7 +16,7 @@ LONGEST = 256  # characters of an admission warning; the API server cuts the res
 
 
 def list_findings(code, ranks):
-    return [finding for finding in engine.check(ranks) if finding.code == code]
+    return [finding for finding in engine.check_ranks(ranks) if finding.code == code]
 
 
 def test_codes_and_severities_equal_the_published_ones():
@@ -50,7 +50,7 @@ def test_a_rule_reports_its_bad_examples_in_their_words_and_no_good_one(code):
 def test_an_empty_value_is_left_to_the_rule_for_empty_values():
     reported = set()
     for code in [code for code in RULES if code >= "N23"]:
-        names = {name for example in EXAMPLES[code]["bad"] for name in pages.build_ranks(example).effective}
+        names = {name for example in EXAMPLES[code]["bad"] for name in pages.build_ranks(example).effective_settings}
         entries = tuple(rule_types.Setting(variable, "", "env") for variable in sorted(names))
         if list_findings(code, rule_types.RankContext("a rank", entries)):
             reported.add(code)

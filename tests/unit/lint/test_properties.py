@@ -12,7 +12,7 @@ from railwright.fabric.nccl import catalogue, derive
 
 
 def list_messages(code, **written):
-    return [finding.message for finding in engine.check(pages.build_ranks(written)) if finding.code == code]
+    return [finding.message for finding in engine.check_ranks(pages.build_ranks(written)) if finding.code == code]
 
 
 networks = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).flatmap(
@@ -52,7 +52,7 @@ def test_every_variable_that_a_rule_reads_has_a_rule_of_its_own():
         [*names, *derive.NAMES, "NVSHMEM_HCA_PE_MAPPING"], ("1", "IB", "ofi", "ibgda")
     ):
         ranks = pages.build_ranks({"settings": {name: value}})
-        ranks.__dict__["effective"] = _Recorded(ranks.effective, asked)
-        engine.check(ranks)
+        ranks.__dict__["effective_settings"] = _Recorded(ranks.effective_settings, asked)
+        engine.check_ranks(ranks)
     assert asked
-    assert [name for name in sorted(asked) if not engine.find_readers(name)] == []
+    assert [name for name in sorted(asked) if not engine.find_rules(name)] == []

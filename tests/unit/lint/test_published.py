@@ -26,7 +26,7 @@ WORKER = {"accelerators": 8, "shared_memory": 32 << 30, "capabilities": ["IPC_LO
 @pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row["name"])
 def test_published_settings_are_reported_by_these_rules(row):
     ranks = pages.build_ranks({**WORKER, **row})
-    assert sorted({finding.code for finding in engine.check(ranks)}) == row["codes"]
+    assert sorted({finding.code for finding in engine.check_ranks(ranks)}) == row["codes"]
 
 
 @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor["source"].split()[-1])
@@ -39,9 +39,9 @@ def test_published_settings_are_reported_only_where_they_are_wrong(vendor):
 def check_example(site, name):
     tree = yaml.safe_load((EXAMPLES / site / name).read_text())
     for template in linted_workloads.read_templates(tree):
-        networks = rank_contexts.parse_networks(template.pod, "prod")
+        networks = rank_contexts.parse_pod_networks(template.pod, "prod")
         job = rank_contexts.JobContext(networks=networks)
-        yield engine.check(rank_contexts.build(template.pod, 0, job))
+        yield engine.check_ranks(rank_contexts.build_context(template.pod, 0, job))
 
 
 @pytest.mark.parametrize("site", ["360-roce", "360-infiniband"])

@@ -13,8 +13,8 @@ FILE = {"volumeMounts": [{"name": "f", "mountPath": "/etc/nccl.conf"}]}
 
 def ranks(tree, **around):
     pod = admitting.decode_pod(tree)
-    networks = rank_contexts.parse_networks(pod, "prod")
-    return rank_contexts.build(pod, 0, rank_contexts.JobContext(networks=networks, **around))
+    networks = rank_contexts.parse_pod_networks(pod, "prod")
+    return rank_contexts.build_context(pod, 0, rank_contexts.JobContext(networks=networks, **around))
 
 
 def test_a_variable_is_taken_from_mpirun_then_script_then_environment_then_file():
@@ -43,9 +43,8 @@ def test_a_variable_passed_by_name_has_the_value_of_its_own_environment():
             8, command=["mpirun", "-x", "NCCL_IB_SL", "-x", "NCCL_DEBUG"], env=build_variables(NCCL_IB_SL="9")
         )
     )
-    assert [(context.name, context.value) for context in rank_contexts.list_passed(admitting.decode_pod(tree), 0)] == [
-        ("NCCL_IB_SL", "9"), ("NCCL_DEBUG", None),
-    ]  # fmt: skip
+    passed = rank_contexts.list_passed_settings(admitting.decode_pod(tree), 0)
+    assert [(setting.name, setting.value) for setting in passed] == [("NCCL_IB_SL", "9"), ("NCCL_DEBUG", None)]
 
 
 def test_the_context_of_a_container_is_read_from_its_pod():
@@ -76,8 +75,10 @@ def test_the_context_of_a_container_is_read_from_its_pod():
 def test_too_small_shared_memory_of_the_policy_is_not_attributed_to_the_author():
     by = admitting.fabric("    mounts: {sharedMemory: 256Mi}\n")
     injected = plan.plan(admitting.decode_pod(admitting.pod(admitting.gpus(8))), by, admitting.build_facts())
-    use = rank_contexts.use_all_rails(by.document, by.document.fabrics["f"])
-    findings = engine.check(rank_contexts.build(injected.pod, 0, rank_contexts.JobContext(use=use, networks=())))
+    use = rank_contexts.build_full_use(by.document, by.document.fabrics["f"])
+    findings = engine.check_ranks(
+        rank_contexts.build_context(injected.pod, 0, rank_contexts.JobContext(use=use, networks=()))
+    )
     assert any("the policy's memory volume at /dev/shm" in finding.message for finding in findings), findings
 
 
@@ -95,8 +96,8 @@ def test_interfaces_are_unknown_with_host_network_or_resource_claims(more):
 
 def test_an_opted_in_pod_has_no_finding_about_settings_that_the_webhook_will_add():
     networks = {"k8s.v1.cni.cncf.io/networks": "a"}
-    opted = engine.check(ranks(admitting.pod(admitting.gpus(8), annotations=networks)))
-    alone = engine.check(ranks(admitting.pod(admitting.gpus(8), annotations=networks, label=None)))
+    opted = engine.check_ranks(ranks(admitting.pod(admitting.gpus(8), annotations=networks)))
+    alone = engine.check_ranks(ranks(admitting.pod(admitting.gpus(8), annotations=networks, label=None)))
     assert "N18" not in {violation.code for violation in opted}
     assert "N18" in {violation.code for violation in alone}
 
@@ -125,7 +126,7 @@ def test_a_script_of_a_config_map_may_read_variables(words, launcher, runs_scrip
      "nvidia.com/sriov-rdma-vf", "openshift.io/mellanoxnics", "nvidia.com/hostdev", "example.com/ib0", "x.y/cx7"],
 )  # fmt: skip
 def test_resource_names_of_common_rdma_device_plugins_are_recognized(name):
-    assert rule_types.is_rdma(name)
+    assert rule_types.is_rdma_resource(name)
 
 
 @pytest.mark.parametrize(
@@ -133,4 +134,4 @@ def test_resource_names_of_common_rdma_device_plugins_are_recognized(name):
     ["nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "example.com/performance", "example.com/library", "x.y/attribute"],
 )
 def test_other_resources_are_not_taken_for_rdma_devices(name):
-    assert not rule_types.is_rdma(name)
+    assert not rule_types.is_rdma_resource(name)

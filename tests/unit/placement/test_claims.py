@@ -463,7 +463,7 @@ def describe(cluster):
             cluster.list_claimable(name),
             cluster.get_free(name),
             known.count_devices(name),
-            [claim.metadata.name for claim in known.list_holders(name)],
+            [claim.metadata.name for claim in known.list_claims_on_node(name)],
         )
         for name, node in cluster.nodes.items()
     }

@@ -37,15 +37,15 @@ def list_nics():
 def list_offered(trees):
     index = slices.SliceIndex()
     for offered in devices.read_slices(*trees):
-        index.change(None, offered)
+        index.replace_slice(None, offered)
     return [*index.devices.values()]
 
 
 def find_matching(expressions, offered):
     """Return the names of the devices that match all expressions."""
-    selection = selectors.read(tuple(expressions))
+    selection = selectors.parse_terms(tuple(expressions))
     return sorted(
-        device.id.device for device in offered if selectors.matches(selection, device.device, device.id.driver)
+        device.id.device for device in offered if selectors.selects_device(selection, device.device, device.id.driver)
     )
 
 

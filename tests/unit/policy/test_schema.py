@@ -20,13 +20,13 @@ CLAIMS["fabrics"]["p4d"]["claims"]["parameters"] = {"mtu": 9000, "vlan": None}
 
 
 def test_the_published_schema_is_valid_and_accepts_the_example_of_the_interface():
-    published = schema.build()
+    published = schema.build_schema()
     jsonschema.Draft202012Validator.check_schema(published)
     jsonschema.Draft202012Validator(published).validate(CONTRACT)
 
 
 def test_every_section_refuses_unknown_keys():
-    objects = [one for one in schema.build()["$defs"].values() if one.get("type") == "object"]
+    objects = [one for one in schema.build_schema()["$defs"].values() if one.get("type") == "object"]
     assert (
         len(objects)
         == sum(1 for one in vars(model).values() if isinstance(one, type) and issubclass(one, model.Section)) - 1
@@ -41,7 +41,7 @@ def list_parts(tree):
 
 
 def test_every_pattern_has_an_explanation_and_is_valid_in_editors():
-    forms = [part for part in list_parts(schema.build()) if isinstance(part, dict) and "pattern" in part]
+    forms = [part for part in list_parts(schema.build_schema()) if isinstance(part, dict) and "pattern" in part]
     assert len(forms) > 20
     assert all("patternErrorMessage" in form for form in forms)
     assert all(form["pattern"].startswith("^") and form["pattern"].endswith("$") for form in forms)
@@ -114,7 +114,7 @@ def test_a_preset_fills_the_domains_and_explicit_domains_win():
     assert presets.list_domain_keys(Placement(preset="volcano"))[:2] == ("hypernode/level-1", "hypernode/level-2")
     assert presets.list_domain_keys(Placement(preset="volcano", domains=("rack",))) == ("rack",)
     assert set(presets.DOMAINS) == set(
-        schema.build()["$defs"]["Placement"]["properties"]["preset"]["enum"]
+        schema.build_schema()["$defs"]["Placement"]["properties"]["preset"]["enum"]
     ) - {None}  # fmt: skip
 
 

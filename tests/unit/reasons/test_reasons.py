@@ -36,14 +36,14 @@ def test_warnings_of_admission_policies_begin_with_their_code():
 def test_the_text_of_a_reason_has_its_fix_and_its_line_the_code():
     assert SHORT.text == "entry 1 has default-route; remove it"
     assert SHORT.line == "DefaultRoute: entry 1 has default-route; remove it"
-    assert SHORT.locate("spec.template") == Reason(
+    assert SHORT.prefix_with("spec.template") == Reason(
         AdmissionCode.DEFAULT_ROUTE, "spec.template: entry 1 has default-route", "remove it"
     )
     assert join_texts([SHORT, Reason(PlacementCode.NUMA_SPLIT, "NUMA splits")]) == f"{SHORT.text}; NUMA splits"
 
 
 def test_equal_reasons_count_as_one():
-    assert len({SHORT, Reason(AdmissionCode.DEFAULT_ROUTE, SHORT.message, SHORT.fix), SHORT.locate("x")}) == 2
+    assert len({SHORT, Reason(AdmissionCode.DEFAULT_ROUTE, SHORT.message, SHORT.fix), SHORT.prefix_with("x")}) == 2
 
 
 @pytest.mark.parametrize(

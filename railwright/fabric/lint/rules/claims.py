@@ -33,7 +33,7 @@ class ClaimContext(msgspec.Struct, frozen=True):
     devices: objects.DeviceClaim
     is_template: bool = True
 
-    def list_kinds(self) -> Iterator[tuple[str, objects.ExactDeviceRequest, Path]]:
+    def list_alternatives(self) -> Iterator[tuple[str, objects.ExactDeviceRequest, Path]]:
         """Yield each kind of device: the name of its request, the kind, and its path below `devices`."""
         for index, request in enumerate(self.devices.requests):
             if request.exactly is not None:
@@ -42,7 +42,7 @@ class ClaimContext(msgspec.Struct, frozen=True):
                 yield request.name, kind, ("requests", index, "firstAvailable", position)
 
 
-def is_nic(kind: objects.ExactDeviceRequest) -> bool:
+def requests_nic(kind: objects.ExactDeviceRequest) -> bool:
     """True if the devices are known to be NICs: by their DeviceClass, or by the driver that a selector names."""
     text = " ".join(kind.expressions)
     return kind.device_class_name in _NIC_CLASSES or any(
@@ -50,7 +50,7 @@ def is_nic(kind: objects.ExactDeviceRequest) -> bool:
     )
 
 
-def list_references(expression: str) -> tuple[str, ...]:
+def list_attribute_names(expression: str) -> tuple[str, ...]:
     """Return the attributes that an expression names, as DOMAIN/NAME.
 
     CEL has `device.attributes["DOMAIN"].NAME` and `device.attributes["DOMAIN"]["NAME"]`.
@@ -59,20 +59,20 @@ def list_references(expression: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"{domain}/{name}" for field, domain, name in matches if field == "attributes"))
 
 
-def list_unguarded(expression: str) -> tuple[str, ...]:
+def list_unguarded_attributes(expression: str) -> tuple[str, ...]:
     """Return the attributes, as DOMAIN/NAME, that an expression reads and never tests with has() or `in`.
 
     An attribute that is optional in the expression (`.?NAME`) is not among them.
     """
     guarded = {f"{domain}/{name}" for _, domain, name in _GUARD.findall(expression)}
     guarded |= {f"{domain}/{name}" for name, _, domain in _MEMBER.findall(expression)}
-    return tuple(name for name in list_references(expression) if name not in guarded)
+    return tuple(name for name in list_attribute_names(expression) if name not in guarded)
 
 
 _Violations = Iterator[Violation]
 
 
-def check(claim: ClaimContext) -> tuple[tuple[rule_types.Finding, Path], ...]:
+def check_claim(claim: ClaimContext) -> tuple[tuple[rule_types.Finding, Path], ...]:
     """Return the findings about a claim, each with its path below `devices`, by code."""
     pairs = ((rule, violation) for rule in RULES for violation in rule.check(claim))
     return tuple(dict.fromkeys((rule.build_finding(violation.message), violation.path) for rule, violation in pairs))
@@ -82,7 +82,7 @@ _SHARED_BY_PAIR = "pcieRoot"  # a switch with one NIC, or few; other attributes 
 
 
 @rule("C01", Severity.WARNING)
-def check_pairs(claim: ClaimContext) -> _Violations:
+def check_pair_constraints(claim: ClaimContext) -> _Violations:
     """One constraint over several GPUs and NICs.
 
     A constraint holds for all devices of its requests together. With two GPUs and two NICs it asks that all four share
@@ -97,7 +97,7 @@ def check_pairs(claim: ClaimContext) -> _Violations:
         covered = {name.split("/")[0] for name in constraint.requests or ()}  # none: all requests
         counts: Counter[str] = Counter()
         for request in claim.devices.requests:
-            for kind in request.kinds[:1] if not covered or request.name in covered else ():  # tried first
+            for kind in request.alternatives[:1] if not covered or request.name in covered else ():  # tried first
                 counts[kind.device_class_name] += kind.count
         several = [f"{count} devices of {name}" for name, count in counts.items() if count > 1]
         if constraint.match_attribute.rpartition("/")[2] == _SHARED_BY_PAIR and len(several) > 1:
@@ -109,7 +109,7 @@ def check_pairs(claim: ClaimContext) -> _Violations:
 
 
 @rule("C02", Severity.WARNING)
-def check_guards(claim: ClaimContext) -> _Violations:
+def check_attribute_guards(claim: ClaimContext) -> _Violations:
     """An attribute is read without has().
 
     Attributes are optional. Reading one that a device lacks is an error of CEL, and kube-scheduler then schedules the
@@ -119,9 +119,9 @@ def check_guards(claim: ClaimContext) -> _Violations:
     Source: kubernetes-sigs/dranet examples/azure_aks_examples/gb300/resource-claim-template.yaml,
     examples/oci_oke_examples/BM.GPU.GB200-v3.4/resource-claim-template.yaml.
     """
-    for request, kind, path in claim.list_kinds():
+    for request, kind, path in claim.list_alternatives():
         for expression in kind.expressions:
-            for attribute in list_unguarded(expression):
+            for attribute in list_unguarded_attributes(expression):
                 if attribute in _ALWAYS_SET:
                     continue
                 domain, _, name = attribute.rpartition("/")
@@ -136,7 +136,7 @@ _ONE_POD_ATTRIBUTES = ("pciBusID", "numaNode")  # attributes that only one pod o
 
 
 @rule("C03", Severity.WARNING)
-def check_devices_of_one_pod(claim: ClaimContext) -> _Violations:
+def check_fixed_devices(claim: ClaimContext) -> _Violations:
     """A template names the PCI address or NUMA node of its devices.
 
     Each claim of the template then asks for the same devices of a node, so that few pods fit on it while its other
@@ -144,7 +144,7 @@ def check_devices_of_one_pod(claim: ClaimContext) -> _Violations:
 
     Source: kubernetes-sigs/dranet examples/azure_aks_examples/gb300/resource-claim-template.yaml.
     """
-    for request, attribute, path in _list_attributes(claim):
+    for request, attribute, path in _list_selecting_attributes(claim):
         if claim.is_template and attribute.rpartition("/")[2] in _ONE_POD_ATTRIBUTES:
             yield Violation(
                 f"request {request} selects devices by {attribute}, so a node holds only one pod of this template, "
@@ -154,7 +154,7 @@ def check_devices_of_one_pod(claim: ClaimContext) -> _Violations:
 
 
 @rule("C04", Severity.WARNING)
-def check_withdrawn(claim: ClaimContext) -> _Violations:
+def check_withdrawn_attributes(claim: ClaimContext) -> _Violations:
     """A device is selected by its interface or address.
 
     dranet reads these attributes from the interface of the host. While a pod holds the device, its interface is in the
@@ -163,7 +163,7 @@ def check_withdrawn(claim: ClaimContext) -> _Violations:
     Source: kubernetes-sigs/dranet examples/oke-bm-gpu-gb200-rocev2-dranet/resource-claim-template.yaml (ifName),
     openshift-psap/dra-rail-admission-webhook (ipv4).
     """
-    for request, attribute, path in _list_attributes(claim):
+    for request, attribute, path in _list_selecting_attributes(claim):
         if attribute in objects.WITHDRAWN:
             yield Violation(
                 f"request {request} selects by {attribute}, which dranet withdraws while a pod holds the "
@@ -172,14 +172,14 @@ def check_withdrawn(claim: ClaimContext) -> _Violations:
             )
 
 
-def _list_attributes(claim: ClaimContext) -> Iterator[tuple[str, str, Path]]:
+def _list_selecting_attributes(claim: ClaimContext) -> Iterator[tuple[str, str, Path]]:
     """Yield (request, attribute, path) once for each attribute by which a kind of device is selected."""
-    for request, kind, path in claim.list_kinds():
-        yield from ((request, attribute, path) for attribute in dict.fromkeys(_read_attributes(kind)))
+    for request, kind, path in claim.list_alternatives():
+        yield from ((request, attribute, path) for attribute in dict.fromkeys(_list_attributes_of(kind)))
 
 
-def _read_attributes(kind: objects.ExactDeviceRequest) -> list[str]:
-    return [name for expression in kind.expressions for name in list_references(expression)]
+def _list_attributes_of(kind: objects.ExactDeviceRequest) -> list[str]:
+    return [name for expression in kind.expressions for name in list_attribute_names(expression)]
 
 
 # Devices of a node: a pod that requests as many has all rails (GKE A3 Ultra, A4 and A4X Max; A4X has 4).
@@ -193,7 +193,7 @@ _IDENTITIES = frozenset(
 
 
 @rule("C05", Severity.WARNING)
-def check_unnamed(claim: ClaimContext) -> _Violations:
+def check_rail_selection(claim: ClaimContext) -> _Violations:
     """A template does not name the rails of its NICs.
 
     The scheduler takes the first devices that fit. Which these are depends on what other pods hold, on the order of
@@ -203,14 +203,14 @@ def check_unnamed(claim: ClaimContext) -> _Violations:
     Source: ai-dynamo/dynamo pull request 13596; kubernetes-sigs/dranet
     examples/aws_eks_examples/gpu-efa/resource-claim-template.yaml.
     """
-    for request, kind, path in claim.list_kinds():
+    for request, kind, path in claim.list_alternatives():
         # It does not matter which devices a pod gets that takes all of its node, or where all reach each other.
         takes_all = kind.allocation_mode == "All" or kind.count >= _DEVICES_PER_NODE.get(
             kind.device_class_name, sys.maxsize
         )
-        if not claim.is_template or not is_nic(kind) or takes_all or kind.device_class_name in _CONNECTED:
+        if not claim.is_template or not requests_nic(kind) or takes_all or kind.device_class_name in _CONNECTED:
             continue
-        if not any(name.rpartition("/")[2] in _IDENTITIES for name in _read_attributes(kind)):
+        if not any(name.rpartition("/")[2] in _IDENTITIES for name in _list_attributes_of(kind)):
             yield Violation(
                 f"request {request} names no rail: pods of one gang get different rails, which cannot reach each "
                 "other where rails are separate networks; select one rail for each request",

@@ -98,7 +98,7 @@ _DEFAULT_TOPOLOGY = "/var/run/nvidia-topologyd/virtualTopology.xml"  # NCCL look
 
 
 @rule("N40", Severity.WARNING, settings=frozenset(_READ_FILES))
-def check_file(setting: Setting, ranks: RankContext) -> Iterator[str]:
+def check_topology_files(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """NCCL_TOPO_FILE or NCCL_GRAPH_FILE is not mounted, or of another node type.
 
     Both files must be readable inside the container and match the node type. A missing topology file causes only an

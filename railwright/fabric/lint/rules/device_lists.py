@@ -15,9 +15,9 @@ from railwright.fabric.lint.rule_types import (
     RankContext,
     Setting,
     Severity,
-    is_exclusive,
+    is_exclusive_resource,
     is_nvshmem_on,
-    is_virtual,
+    is_virtual_resource,
     quote,
     rule,
 )
@@ -30,7 +30,7 @@ _NVSHMEM_LIST, _NVSHMEM_MAPPING = "NVSHMEM_HCA_LIST", "NVSHMEM_HCA_PE_MAPPING"
 _NVSHMEM_SWITCH = "NVSHMEM_ENABLE_NIC_PE_MAPPING"
 
 
-class _List(msgspec.Struct, frozen=True):
+class _ListGrammar(msgspec.Struct, frozen=True):
     """The grammar of a library's list, and the effect of a list that selects nothing."""
 
     library: str
@@ -42,18 +42,18 @@ class _List(msgspec.Struct, frozen=True):
 
 # NCCL: src/misc/utils.cc; NVSHMEM's bootstrap has a copy of it (src/modules/bootstrap/uid/ncclSocket).
 # UCX: src/ucp/core/ucp_context.c. NVSHMEM: src/modules/transport/common/transport_common.cpp and ibrc/ibrc.cpp.
-_LISTS: Mapping[str, _List] = {
-    _HCA: _List("NCCL", is_nccl=True, effect="NCCL would use TCP"),
-    "NCCL_SOCKET_IFNAME": _List("NCCL", lists.MAX_INTERFACE_LENGTH, is_nccl=True, is_of_devices=False),
-    "NCCL_OOB_NET_IFNAME": _List("NCCL", lists.MAX_INTERFACE_LENGTH, is_nccl=True, is_of_devices=False),
-    "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": _List(
+_LISTS: Mapping[str, _ListGrammar] = {
+    _HCA: _ListGrammar("NCCL", is_nccl=True, effect="NCCL would use TCP"),
+    "NCCL_SOCKET_IFNAME": _ListGrammar("NCCL", lists.MAX_INTERFACE_LENGTH, is_nccl=True, is_of_devices=False),
+    "NCCL_OOB_NET_IFNAME": _ListGrammar("NCCL", lists.MAX_INTERFACE_LENGTH, is_nccl=True, is_of_devices=False),
+    "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": _ListGrammar(
         "NVSHMEM", lists.MAX_INTERFACE_LENGTH, is_nccl=True, is_of_devices=False
     ),
-    "GLOO_SOCKET_IFNAME": _List("Gloo", is_of_devices=False),
-    "TP_SOCKET_IFNAME": _List("TensorPipe", is_of_devices=False),
-    _UCX_LIST: _List("UCX", effect="UCX finds no device and fails, or uses TCP"),
-    _NVSHMEM_LIST: _List("NVSHMEM", effect="NVSHMEM finds no device and fails"),
-    _NVSHMEM_MAPPING: _List("NVSHMEM", effect="NVSHMEM finds no device and fails"),
+    "GLOO_SOCKET_IFNAME": _ListGrammar("Gloo", is_of_devices=False),
+    "TP_SOCKET_IFNAME": _ListGrammar("TensorPipe", is_of_devices=False),
+    _UCX_LIST: _ListGrammar("UCX", effect="UCX finds no device and fails, or uses TCP"),
+    _NVSHMEM_LIST: _ListGrammar("NVSHMEM", effect="NVSHMEM finds no device and fails"),
+    _NVSHMEM_MAPPING: _ListGrammar("NVSHMEM", effect="NVSHMEM finds no device and fails"),
 }
 DEVICE_LISTS = frozenset(name for name, row in _LISTS.items() if row.is_of_devices)
 # Names of drivers, with which those of RDMA devices begin; other names in a list of UCX are interfaces.
@@ -69,7 +69,7 @@ _PATTERNS = frozenset("*?[")  # some releases of UCX read them; what they select
 
 
 @rule("N12", Severity.ERROR, settings=frozenset(_LISTS))
-def check_grammar(setting: Setting, _: RankContext) -> Iterator[str]:
+def check_list_grammar(setting: Setting, _: RankContext) -> Iterator[str]:
     """An entry of a device or interface list matches nothing.
 
     NCCL's grammar is: optional ^ (exclude), then optional = (exact), then names separated by commas without blanks. If
@@ -82,18 +82,18 @@ def check_grammar(setting: Setting, _: RankContext) -> Iterator[str]:
     src/ucp/core/ucp_context.c and pull request 11142; NVIDIA/nvshmem src/modules/transport/common/transport_common.cpp.
     """
     if setting.text:
-        yield from _find_mistakes(setting.name, setting.text)
+        yield from _find_grammar_mistakes(setting.name, setting.text)
 
 
-def _find_mistakes(name: str, value: str) -> Iterator[str]:
+def _find_grammar_mistakes(name: str, value: str) -> Iterator[str]:
     row = _LISTS[name]
     for word, characters in (("blank", BLANKS), ("quote", QUOTES)):
         if any(character in value for character in characters):
             yield f"a {word} becomes part of the name beside it, which then matches nothing; remove the {word}s"
-    yield from _check_nccl(value, row) if row.is_nccl else _check_whole_names(name, value, row)
+    yield from _check_nccl_list(value, row) if row.is_nccl else _check_whole_names(name, value, row)
 
 
-def _check_nccl(value: str, row: _List) -> Iterator[str]:
+def _check_nccl_list(value: str, row: _ListGrammar) -> Iterator[str]:
     if value.startswith("=^"):
         yield "=^ matches nothing, because ^ must stand before =; write ^="
         return
@@ -113,7 +113,7 @@ def _check_nccl(value: str, row: _List) -> Iterator[str]:
             yield f"the port of entry {name} is not a number from 1 on, so it matches nothing; write {name}:1"
 
 
-def _check_whole_names(name: str, value: str, row: _List) -> Iterator[str]:
+def _check_whole_names(name: str, value: str, row: _ListGrammar) -> Iterator[str]:
     for mark in "=" if row.is_of_devices else "^=":
         if mark in value:
             yield (
@@ -123,7 +123,9 @@ def _check_whole_names(name: str, value: str, row: _List) -> Iterator[str]:
             return
     if _PATTERNS.intersection(value) or not row.is_of_devices:
         return
-    drivers = [(entry, driver) for entry in _parse(name, value).entries if (driver := _DRIVER.fullmatch(entry.name))]
+    drivers = [
+        (entry, driver) for entry in _parse_list(name, value).entries if (driver := _DRIVER.fullmatch(entry.name))
+    ]
     prefixes = [entry.name for entry, driver in drivers if not driver["rest"].strip("_")]
     without_port = [entry.name for entry, _ in drivers if entry.port < 0 and entry.name not in prefixes]
     if prefixes:
@@ -134,7 +136,7 @@ def _check_whole_names(name: str, value: str, row: _List) -> Iterator[str]:
         yield f"UCX of before January 2026 knows no device without its port; write {ports}"
 
 
-def _parse(name: str, value: str) -> lists.NameList:
+def _parse_list(name: str, value: str) -> lists.NameList:
     """Return a list as its library reads it. In a list of UCX only the devices count, not interfaces."""
     if _LISTS[name].is_nccl:
         return lists.parse(value)
@@ -151,7 +153,7 @@ _UNLIMITED = 1 << 20  # entries: only to count them
 _WITHOUT_LISTS = {policies.Transport.EFA, policies.Transport.PLUGIN, policies.Transport.TCP}
 
 
-def _read(setting: Setting, ranks: RankContext) -> lists.NameList | None:
+def _read_device_list(setting: Setting, ranks: RankContext) -> lists.NameList | None:
     """Return the devices in a list; None if the list has no device, is not read on this fabric, or violates N12.
 
     NCCL benchmarks set UCX's list only for MPI's control traffic, so it does not count there.
@@ -159,16 +161,16 @@ def _read(setting: Setting, ranks: RankContext) -> lists.NameList | None:
     name, value = setting.name, setting.text
     by_mpi = name == _UCX_LIST and ranks.is_benchmark
     is_unread = ranks.fabric_context.transport in _WITHOUT_LISTS or ranks.is_on_efa
-    is_covered = name == _NVSHMEM_MAPPING and _NVSHMEM_LIST in ranks.effective  # NVSHMEM ignores the mapping
+    is_covered = name == _NVSHMEM_MAPPING and _NVSHMEM_LIST in ranks.effective_settings  # NVSHMEM ignores the mapping
     has_patterns = not _LISTS[name].is_nccl and bool(_PATTERNS.intersection(value))
-    if not value or by_mpi or is_unread or is_covered or has_patterns or any(_find_mistakes(name, value)):
+    if not value or by_mpi or is_unread or is_covered or has_patterns or any(_find_grammar_mistakes(name, value)):
         return None
-    name_list = _parse(name, value)
+    name_list = _parse_list(name, value)
     return name_list if name_list.entries else None
 
 
 @rule("N15", Severity.ERROR, settings=DEVICE_LISTS)
-def check_presence(setting: Setting, ranks: RankContext) -> Iterator[str]:
+def check_listed_devices(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """The list names devices that the pod does not have.
 
     If a device plugin assigns devices exclusively (SR-IOV, eRDMA, EFA), a pod has as many as it requests. If a list
@@ -181,7 +183,7 @@ def check_presence(setting: Setting, ranks: RankContext) -> Iterator[str]:
     src/modules/transport/ibrc/ibrc.cpp; crusoecloud/solutions-library cmk-nccltests/nccl-gb200.yaml, which excludes
     m1x5_0.
     """
-    name_list = _read(setting, ranks)
+    name_list = _read_device_list(setting, ranks)
     if name_list is None:
         return
     count, requested = len(name_list.entries), sum(ranks.rdma_devices.values())
@@ -193,7 +195,7 @@ def check_presence(setting: Setting, ranks: RankContext) -> Iterator[str]:
     known = ranks.fabric_context.devices or {}
     all_devices = dict.fromkeys(device for devices in known.values() for device in devices)
     names = [entry.name for entry in name_list.entries if entry.name not in all_devices]  # not those of the policy
-    look_alikes = list(filter(None, map(describe_look_alike, names)))
+    look_alikes = list(filter(None, map(describe_misspelling, names)))
     yield from look_alikes
     if not known or look_alikes:
         return
@@ -202,7 +204,7 @@ def check_presence(setting: Setting, ranks: RankContext) -> Iterator[str]:
         if not any(map(name_list.selects, devices)):
             missed = "selects none of the rails' devices"
             if differ:
-                yield f"{missed} on {_name_nodes(shape)}: {effect}. {_describe_shapes(known)}"
+                yield f"{missed} on {_describe_nodes(shape)}: {effect}. {_describe_devices_by_shape(known)}"
             else:
                 yield f"{missed} {', '.join(devices)}: {effect}; change it so that it selects them too"
             return
@@ -212,15 +214,15 @@ def check_presence(setting: Setting, ranks: RankContext) -> Iterator[str]:
         if not any(entry.matches(device, -1, exact=name_list.exact) for device in all_devices)
     ]
     if absent and not name_list.exclude:
-        others = f". {_describe_shapes(known)}" if differ else f"; the rails have {', '.join(all_devices)}"
+        others = f". {_describe_devices_by_shape(known)}" if differ else f"; the rails have {', '.join(all_devices)}"
         yield f"{', '.join(absent)}: no rail of the fabric has such a device{others}"
 
 
-def _name_nodes(shape: str) -> str:
+def _describe_nodes(shape: str) -> str:
     return f"nodes of shape {shape}" if shape else "nodes without a shape"
 
 
-def _describe_shapes(known: Mapping[str, Sequence[str]]) -> str:
+def _describe_devices_by_shape(known: Mapping[str, Sequence[str]]) -> str:
     """Say that device names differ between node shapes, list them by shape, and add the fix."""
     shapes = [
         f"{f'shape {shape} has' if shape else 'other nodes have'} {', '.join(devices)}"
@@ -229,7 +231,7 @@ def _describe_shapes(known: Mapping[str, Sequence[str]]) -> str:
     return f"Names differ by node: {', '.join(shapes)}; remove it"
 
 
-def describe_look_alike(name: str) -> str:
+def describe_misspelling(name: str) -> str:
     """Return why a name that resembles a driver's device name matches no device; "" for other names."""
     for pattern, beginning in _BEGINNINGS:
         if match := pattern.match(name):
@@ -241,7 +243,7 @@ def describe_look_alike(name: str) -> str:
 
 
 @rule("N16", Severity.WARNING, settings=DEVICE_LISTS)
-def check_unknown_names(setting: Setting, ranks: RankContext) -> Iterator[str]:
+def check_unpredictable_names(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """A list of names that are known only when the pod starts.
 
     Where the policy names no devices, railwright finds those of the rails when the pod starts, and lists them for the
@@ -256,13 +258,13 @@ def check_unknown_names(setting: Setting, ranks: RankContext) -> Iterator[str]:
     Source: docs/interface.md 3.8; NVIDIA/nccl issues 1427 and 1587; oracle-quickstart/oci-hpc-oke, recommended NCCL
     parameters by shape.
     """
-    name_list = _read(setting, ranks)
+    name_list = _read_device_list(setting, ranks)
     if name_list is None:
         return
     if setting.name in ranks.fabric_context.found:
         yield "overrides the devices that railwright finds in the pod, but names differ between nodes; remove it"
     requested = ranks.rdma_devices
-    has_functions = any(map(is_virtual, requested)) if requested else bool(ranks.fabric_context.exclusive)
+    has_functions = any(map(is_virtual_resource, requested)) if requested else bool(ranks.fabric_context.exclusive)
     known = {device for devices in (ranks.fabric_context.devices or {}).values() for device in devices}
     is_known = not name_list.exact or name_list.exclude or all(entry.name in known for entry in name_list.entries)
     if has_functions and not is_known:
@@ -271,7 +273,7 @@ def check_unknown_names(setting: Setting, ranks: RankContext) -> Iterator[str]:
 
 
 @rule("N61", Severity.WARNING, settings=DEVICE_LISTS)
-def check_left_out(setting: Setting, ranks: RankContext) -> Iterator[str]:
+def check_omitted_rails(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """A list of devices leaves out rails of the pod, or is not read.
 
     A list that names two of four rails halves the bandwidth in silence: NCCL, UCX and NVSHMEM log nothing about the
@@ -286,8 +288,8 @@ def check_left_out(setting: Setting, ranks: RankContext) -> Iterator[str]:
         switch = ranks.get_setting(_NVSHMEM_SWITCH)
         if switch is None or (switch.value is not None and not is_nvshmem_on(switch.value)):
             yield f"NVSHMEM reads the list only with {_NVSHMEM_SWITCH}=1; set it too"
-    name_list = _read(setting, ranks)
-    if name_list is not None and (selection := _describe_selection(name_list, ranks)):
+    name_list = _read_device_list(setting, ranks)
+    if name_list is not None and (selection := _describe_omitted_rails(name_list, ranks)):
         yield (
             f"selects {selection}: the others carry no data, and no log says so; "
             "remove it, or request fewer rails by the annotation railwright.io/rails"
@@ -297,7 +299,7 @@ def check_left_out(setting: Setting, ranks: RankContext) -> Iterator[str]:
 _MAX_NAMED = 8  # devices in a message
 
 
-def _describe_selection(name_list: lists.NameList, ranks: RankContext) -> str:
+def _describe_omitted_rails(name_list: lists.NameList, ranks: RankContext) -> str:
     """Return the number of selected rails of a list, and the others; "" if it selects all or none."""
     context = ranks.fabric_context
     known = context.devices or {}
@@ -305,7 +307,7 @@ def _describe_selection(name_list: lists.NameList, ranks: RankContext) -> str:
         left_out = [device for device in devices if not name_list.selects(device)]
         if left_out and len(left_out) < len(devices):
             selected = f"{len(devices) - len(left_out)} of the pod's {len(devices)} rails"
-            where = f" on {_name_nodes(shape)}" if len(set(known.values())) > 1 else ""
+            where = f" on {_describe_nodes(shape)}" if len(set(known.values())) > 1 else ""
             return f"{selected}{where} and leaves out {text.join_first(left_out, _MAX_NAMED)}"
     if context.devices is not None or not name_list.exact or name_list.exclude:
         return ""
@@ -313,6 +315,6 @@ def _describe_selection(name_list: lists.NameList, ranks: RankContext) -> str:
         context.rails
     )  # without known names of devices: the rails of the policy, or what is requested one by one
     if context.fabric is None and not total:
-        total = sum(amount for name, amount in ranks.rdma_devices.items() if is_exclusive(name))
+        total = sum(amount for name, amount in ranks.rdma_devices.items() if is_exclusive_resource(name))
     named = len({entry.name for entry in name_list.entries})
     return f"{named} of the pod's {total} rails" if named < total else ""

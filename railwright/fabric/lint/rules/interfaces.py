@@ -8,7 +8,7 @@ from railwright.fabric.lint.rule_types import (
     Setting,
     Severity,
     Violation,
-    is_exclusive,
+    is_exclusive_resource,
     rule,
 )
 from railwright.fabric.nccl import lists
@@ -22,7 +22,7 @@ _LOOPBACK = "lo"  # every network namespace has it
 
 
 @rule("N17", Severity.ERROR, settings=frozenset({*_NCCL_LISTS, *_PLAIN_NAMES}))
-def check_absent(setting: Setting, ranks: RankContext) -> Iterator[str]:
+def check_interface_exists(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """A variable for an interface selects none that the pod has.
 
     If NCCL_SOCKET_IFNAME matches nothing, NCCL fails at start with 'Bootstrap : no socket interface found'. So do
@@ -50,7 +50,7 @@ def check_absent(setting: Setting, ranks: RankContext) -> Iterator[str]:
 
 
 @rule("N18", Severity.WARNING)
-def check_rail(ranks: RankContext) -> Iterator[Violation]:
+def check_socket_interface(ranks: RankContext) -> Iterator[Violation]:
     """NCCL_SOCKET_IFNAME selects a rail, or is unset in a pod with rails.
 
     The interface carries NCCL's bootstrap, the handshake of RDMA and, with the TCP transport, the data. On a rail that
@@ -83,7 +83,7 @@ _POD_IDENTITY = "pod-id-link0"  # of EKS Pod Identity on each node, with the add
 
 
 @rule("N68", Severity.WARNING, settings=frozenset({SOCKET}))
-def check_link_local(setting: Setting, ranks: RankContext) -> Iterator[str]:
+def check_pod_identity_interface(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """NCCL_SOCKET_IFNAME also selects the interface of EKS Pod Identity.
 
     A pod on the host's network has the interfaces of its node. On EKS with Pod Identity one of them is pod-id-link0
@@ -126,6 +126,8 @@ def check_gid_index(setting: Setting, ranks: RankContext) -> Iterator[str]:
     if index is None or index < 0 or ranks.fabric_context.transport in WITHOUT_GIDS:
         return
     is_of_policy = fabric is not None and fabric.nccl.gid_index == index
-    has_own_devices = bool(requested) and all(name in _FIXED_BY_VENDOR or is_exclusive(name) for name in requested)
+    has_own_devices = bool(requested) and all(
+        name in _FIXED_BY_VENDOR or is_exclusive_resource(name) for name in requested
+    )
     if not is_of_policy and not ranks.host_network and not has_own_devices:
         yield f"the right index differs from pod to pod; remove it: {_CHOICES_WITHOUT_INDEX[setting.name]}"

@@ -6,17 +6,17 @@ from railwright.fabric.lint.rule_types import RankContext, Setting, Severity, ru
 from railwright.fabric.nccl import catalogue
 
 
-def _is_unknown(name: str) -> bool:
+def _is_unknown_name(name: str) -> bool:
     return name[: len(catalogue.PREFIX)].upper() == catalogue.PREFIX and catalogue.find(name) is None
 
 
-def _has_status(*statuses: catalogue.Status) -> Callable[[str], bool]:
+def _match_status(*statuses: catalogue.Status) -> Callable[[str], bool]:
     """Return a function that recognizes the variables with a status in the catalogue."""
     return lambda name: (row := catalogue.find(name)) is not None and row.status in statuses
 
 
-@rule("N01", Severity.WARNING, settings=_is_unknown)
-def check_unknown(setting: Setting, ranks: RankContext) -> Iterator[str]:
+@rule("N01", Severity.WARNING, settings=_is_unknown_name)
+def check_unknown_name(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """The name is unknown to NCCL.
 
     NCCL silently ignores names that it does not know, such as a misspelt variable. The name is in none of the 62
@@ -37,8 +37,8 @@ def _suggest_name(name: str) -> str:
     return f"did you mean {near}?" if near else "remove it, or correct its spelling"
 
 
-@rule("N02", Severity.WARNING, settings=_has_status("removed", "newer", "unknown", "framework"))
-def check_release(setting: Setting, ranks: RankContext) -> Iterator[str]:
+@rule("N02", Severity.WARNING, settings=_match_status("removed", "newer", "unknown", "framework"))
+def check_nccl_release(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """NCCL never read the variable, no longer reads it, or reads it only in its newest releases.
 
     NCCL silently ignores all three. Guides for NCCL 2.3 still recommend NCCL_IB_GDR_LEVEL, which became

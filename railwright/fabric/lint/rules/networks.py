@@ -64,10 +64,10 @@ def check_network(setting: Setting, ranks: RankContext) -> Iterator[str]:
             "remove NCCL_NET_PLUGIN"
         )
     else:
-        yield from _find_misfit(network, ranks)
+        yield from _check_transport(network, ranks)
 
 
-def _find_misfit(network: str, ranks: RankContext) -> Iterator[str]:
+def _check_transport(network: str, ranks: RankContext) -> Iterator[str]:
     transport = policies.Transport.EFA if ranks.is_on_efa else ranks.fabric_context.transport
     fabric = ranks.fabric_context.fabric
     plugin = fabric.nccl.plugin if fabric is not None else None
@@ -132,7 +132,7 @@ IMAGE_WITH_PLUGIN = "coreweave/nccl-tests"  # images whose environment names a n
 
 
 @rule("N70", Severity.WARNING)
-def check_plugin_of_image(ranks: RankContext) -> Iterator[Violation]:
+def check_image_plugin(ranks: RankContext) -> Iterator[Violation]:
     """The image chooses NCCL's network plugin.
 
     Images may set NCCL_NET_PLUGIN in their own environment, which neither lint nor a webhook sees. Images of
@@ -141,7 +141,7 @@ def check_plugin_of_image(ranks: RankContext) -> Iterator[Violation]:
 
     Source: coreweave/nccl-tests pull request 100.
     """
-    is_chosen = _PLUGIN in ranks.effective or _NET in ranks.effective
+    is_chosen = _PLUGIN in ranks.effective_settings or _NET in ranks.effective_settings
     if not is_chosen and IMAGE_WITH_PLUGIN in (ranks.image or "") and ranks.is_rdma_requested:
         yield Violation(
             f"{_PLUGIN} is not set, but images of {IMAGE_WITH_PLUGIN} choose a network plugin themselves (spcx since "

@@ -94,7 +94,7 @@ def _check_subsystems(text: str, _: RankContext) -> Iterator[str]:
 
 
 @functools.lru_cache(maxsize=256)  # nearly always the policy's range
-def _read_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+def _parse_prefix(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
     _, slash, bits = text.partition("/")
     if slash and bits.isascii() and bits.isdigit() and "%" not in text:
         with contextlib.suppress(ValueError):
@@ -105,7 +105,7 @@ def _read_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | 
 def _check_address_range(text: str, ranks: RankContext) -> Iterator[str]:
     if ranks.fabric_context.transport in WITHOUT_GIDS or ranks.is_on_efa:
         return
-    network = _read_network(text)
+    network = _parse_prefix(text)
     family = ranks.get_setting(_FAMILY)
     looked_for = 6 if family is not None and family.value == _FAMILIES[6] else 4  # unknown words mean AF_INET
     if network is None:
@@ -127,7 +127,7 @@ _PREFIXES = ("GLOO_", "NVSHMEM_", "TP_SOCKET_", "UCX_")  # variables of other li
 
 
 @rule("N11", Severity.ERROR, settings=lambda name: name.startswith(_PREFIXES) or catalogue.find(name) is not None)
-def check_surroundings(setting: Setting, _: RankContext) -> Iterator[str]:
+def check_quotes_and_blanks(setting: Setting, _: RankContext) -> Iterator[str]:
     """The value is empty, or has quotes or blanks around it.
 
     Neither Kubernetes nor nccl.conf strips quotes or blanks: a quoted interface name matches nothing, and NCCL does not
@@ -146,7 +146,7 @@ def check_surroundings(setting: Setting, _: RankContext) -> Iterator[str]:
 
 
 @rule("N34", Severity.WARNING, settings=frozenset({"NCCL_ALGO", "NCCL_PROTO"}))
-def check_choice(setting: Setting, ranks: RankContext) -> Iterator[str]:
+def check_fixed_algorithm(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """NCCL_ALGO or NCCL_PROTO overrides NCCL's own choice.
 
     NCCL chooses algorithm and protocol for each function and size by the hardware. A fixed choice becomes outdated,
@@ -173,7 +173,7 @@ _OWN_TUNER = "ofi"  # NCCL_TUNER_PLUGIN with the name of the plugin selects the 
 
 
 @rule("N66", Severity.WARNING, settings=lambda name: name.startswith(("NCCL_", "OFI_NCCL_", "FI_")))
-def check_vendor(setting: Setting, ranks: RankContext) -> Iterator[str]:
+def check_vendor_variable(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """Variable that the vendor sets on the fabric's nodes.
 
     The policy leaves the variable to a network plugin, a script or a settings file, which has values for each instance
@@ -185,7 +185,7 @@ def check_vendor(setting: Setting, ranks: RankContext) -> Iterator[str]:
     NVIDIA/aicr issue 422).
     """
     fabric = ranks.fabric_context.fabric
-    if fabric is not None and fabric.nccl.is_of_vendor(setting.name):
+    if fabric is not None and fabric.nccl.is_set_by_vendor(setting.name):
         yield "the vendor's plugin, script or settings file sets this variable on the fabric's nodes; remove it"
     if fabric is None and ranks.is_on_efa and setting.name in _EFA_PLUGIN_VARIABLES and setting.text != _OWN_TUNER:
         yield "the plugin of EFA has a value for each instance type, which this one replaces; remove it"

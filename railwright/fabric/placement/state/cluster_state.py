@@ -149,7 +149,7 @@ class ClusterState:
         """
         if (known := self.pods.get(pod.metadata.identity)) is not None:
             return known.requests
-        requests = self.devices.add_requests(inventory.identify_claims(pod), resources.compute_requests(pod.spec))
+        requests = self.devices.add_requests(inventory.build_pod_key(pod), resources.compute_requests(pod.spec))
         return self._amounts.get(requests, requests)
 
     def get_free(self, node: str) -> resources.Amounts:
@@ -218,7 +218,7 @@ class ClusterState:
 
     def upsert_pod(self, pod: views.Pod) -> None:
         """Add or update a pod. A pod that has ended uses nothing, and counts as an ended member of its gang."""
-        claims = inventory.identify_claims(pod)
+        claims = inventory.build_pod_key(pod)
         uid = claims.uid
         if pod.status.has_ended and not membership.find_gang(pod):
             self.remove_pod(uid)

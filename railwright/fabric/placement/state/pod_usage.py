@@ -63,7 +63,7 @@ def count_observed(cluster: cluster_state.ClusterState, uid: str, node: str) -> 
     names = cluster.list_claimable(node)
     if not names:
         return requests
-    held = cluster.devices.count_taken(pod.claims, names, node)
+    held = cluster.devices.count_exclusive_devices(pod.claims, names, node)
     return {**requests, **{name: held.get(name, 0) for name in names}}
 
 
@@ -79,7 +79,9 @@ def count_unobserved(
     if not names:
         return requests
     pod = cluster.pods.get(uid)
-    known, held = (pod.requests, cluster.devices.count_taken(pod.claims, names)) if pod is not None else ({}, {})
+    known, held = (
+        (pod.requests, cluster.devices.count_exclusive_devices(pod.claims, names)) if pod is not None else ({}, {})
+    )
     requested = {name: max(requests.get(name, 0), known.get(name, 0)) for name in names}
     return {**requests, **{name: max(0, amount - held.get(name, 0)) for name, amount in requested.items()}}
 
@@ -103,7 +105,7 @@ def list_holders(node: str, cluster: cluster_state.ClusterState, *, except_uid: 
     """Return the holders of devices of a node, except the pod `except_uid`."""
     pods: list[Holder] = [*cluster.list_pods_on(node), *cluster.assumed.list_on_node(node)]
     if cluster.has_slices:
-        claims = cluster.devices.list_holders(node)
+        claims = cluster.devices.list_claims_on_node(node)
         pods += _list_by_claims(claims, node, cluster, {pod.uid for pod in pods})
     return tuple([pod for pod in pods if pod.uid != except_uid])
 
@@ -115,7 +117,7 @@ def _list_by_claims(
     for claim in claims:
         pods = list_claim_pods(claim, cluster)
         if not pods:
-            held = cluster.devices.count_held(claim, node)
+            held = cluster.devices.count_held_devices(claim, node)
             yield HoldingClaim(claim.metadata.uid, f"claim {claim.metadata.full_name}", held)
         for pod in pods:
             if pod.uid not in listed:
@@ -145,7 +147,7 @@ def list_held_rails(
     """
     if pod is None or not cluster.has_slices:
         return ()
-    held = cluster.devices.list_held(pod.claims)
+    held = cluster.devices.list_held_devices(pod.claims)
     return tuple(
         HeldRail(rail.name, _name_device(device, fabric))
         for rail in fabric.rails

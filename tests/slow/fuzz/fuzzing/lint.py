@@ -21,7 +21,7 @@ TOKENS = (
     *(b"$(X)", b"`x`", b"\\\n", b'"', b"'", b"\x00", b"\n", b"#", b"=", b" ", b"\r", b"\xe2\x80\xa8", b"\x1b[31m"),
 )
 _GROUNDS = tuple(
-    rank_contexts.use_all_rails(by.document, by.document.fabrics["f"])
+    rank_contexts.build_full_use(by.document, by.document.fabrics["f"])
     for by in (admitting.fabric(), admitting.fabric(transport="infiniband"), admitting.fabric(transport="tcp"))
 )
 _GPU = {"nvidia.com/gpu": "8"}
@@ -43,7 +43,7 @@ def check(data: bytes) -> None:
     """Assert that nothing raises, and that a higher limit changes nothing."""
     chosen, text = data[0] if data else 0, data[1:].decode("utf-8", "replace")
     file, environment, *words = [*text.split("\x00"), "", ""]
-    rank_contexts.read_file(file)
+    rank_contexts.read_nccl_conf(file)
     _check_words(words)
     env = [
         {"name": name, "value": value} for name, _, value in (line.partition("=") for line in environment.split("\n"))
@@ -55,29 +55,29 @@ def check(data: bytes) -> None:
         {"metadata": metadata, "spec": {"containers": [{**container, "volumeMounts": [mount]}]}}, views.Pod
     )
     for ground in (rank_contexts.FabricUse(), _GROUNDS[chosen % len(_GROUNDS)]):
-        passed = rank_contexts.list_passed(pod, 0) if chosen & 4 else ()
+        passed = rank_contexts.list_passed_settings(pod, 0) if chosen & 4 else ()
         around = rank_contexts.JobContext(
             ground,
-            rank_contexts.parse_networks(pod, "prod"),
+            rank_contexts.parse_pod_networks(pod, "prod"),
             "t",
             passed,
             limited=not chosen & 8,
         )
-        _check_findings(rank_contexts.build(pod, 0, around))
+        _check_findings(rank_contexts.build_context(pod, 0, around))
 
 
 def _check_words(words: list[str]) -> None:
-    result = commands.read(words)
-    short = commands.read(words, rank_contexts.MAX_COMMAND)
-    assert short in (result, commands.Commands())
+    result = commands.read_settings(words)
+    short = commands.read_settings(words, rank_contexts.MAX_COMMAND)
+    assert short in (result, commands.CommandSettings())
     for setting in result.exported + result.passed:
-        assert commands.is_relevant(setting.name), setting
+        assert commands.is_linted_variable(setting.name), setting
         assert setting.value is None or not {"$", "`"} & set(setting.value), setting
 
 
 def _check_findings(ranks: rule_types.RankContext) -> None:
-    findings = list(engine.check(ranks))
-    assert findings == list(engine.check(ranks))
+    findings = list(engine.check_ranks(ranks))
+    assert findings == list(engine.check_ranks(ranks))
     for finding in findings:
         assert finding.message
         assert len(finding.message) < 2000, finding
