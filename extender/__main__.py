@@ -1,4 +1,4 @@
-"""Builds and runs the extender from its settings: sources, state, decider, adapters, routes, server."""
+"""Runs the extender: reads its settings, connects to the cluster, and serves both schedulers."""
 
 import asyncio
 import functools
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def serve(options: settings.Settings) -> int:
-    """Run the extender until it is stopped. Return the exit code."""
+    """Run the extender until it is stopped. Return the exit code: 2 if it cannot read the cluster."""
     counters, checks = metrics.ExtenderMetrics(), probes.Probes()
     state = states.State()
     try:
@@ -58,13 +58,13 @@ async def serve(options: settings.Settings) -> int:
         count_rejected=lambda code, nodes: counters.extender_rejected_nodes.labels(code).inc(nodes),
     )
     assessor = gang_assessment.Assessor(state.cluster, deciding.policy, state.pools, deciding.engine)
-    gangs = gang_tracker.Gangs(state, assessor)
+    gangs = gang_tracker.GangTracker(state, assessor)
 
     def find_cache_problem() -> str:
         """Return why the caches are not ready. Stale caches would place gangs on resources that no longer exist."""
         problem = origin.cache_problem(options.stale_seconds)
         if not problem:
-            deciding.warm()  # the first request does not wait for it then
+            deciding.warm_caches()  # the first request does not wait for it then
         return problem
 
     checks.add("policy", origin.find_policy_problem)
@@ -101,7 +101,7 @@ async def serve(options: settings.Settings) -> int:
         refresh=refresh_gauges,
     )
     tasks += [
-        functools.partial(_keep_current, deciding, gangs, counters, poster, options.assume_seconds),
+        functools.partial(_report_and_expire, deciding, gangs, counters, poster, options.assume_seconds),
         cluster_reports.RailGauges(state, counters, deciding.policy).run,
     ]
     try:
@@ -111,18 +111,18 @@ async def serve(options: settings.Settings) -> int:
             await origin.client.close()
 
 
-async def _keep_current(
+async def _report_and_expire(
     deciding: decider.Decider,
-    gangs: gang_tracker.Gangs,
+    gangs: gang_tracker.GangTracker,
     counters: metrics.ExtenderMetrics,
     poster: events.Events | None,
     assume_seconds: float,
 ) -> None:
-    """Until cancelled, drop expired scored and assumed pods, and count and post the outcomes of gangs."""
+    """Every second, forget expired assumed pods, and report the states of gangs as metrics and Events."""
     state = deciding.state
     while True:
         await asyncio.sleep(_INTERVAL_SECONDS)
-        deciding.scored.end(time.monotonic())
+        deciding.scored.forget(time.monotonic())
         state.assumed.expire(state.clock(), assume_seconds)
         for outcome in gangs.check(time.monotonic()):
             if poster is not None:
@@ -144,10 +144,10 @@ def _build_dashboard(
     source = f"snapshot {options.snapshot.name}" if options.snapshot else "the extender's cluster"
     feed = application.Feed(builder, source=source, list_problems=origin.list_problems)
 
-    async def guard(authorization: str, peer: str) -> tuple[int, str] | None:
+    async def check_access(authorization: str, peer: str) -> tuple[int, str] | None:
         return await access.check_path_access(authorization, application.PATH, peer, post)
 
-    return application.build_application(feed, guard, loopback=address.is_loopback)
+    return application.build_application(feed, check_access, loopback=address.is_loopback)
 
 
 if __name__ == "__main__":

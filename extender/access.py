@@ -2,7 +2,7 @@
 
 An explanation requires the right to `get` pods in its namespace. The dashboard requires the right to `get` its path, as
 metrics do. The API server reviews the bearer token (TokenReview) and the rights of its user (SubjectAccessReview).
-Without an API server, only callers on this machine are allowed.
+Without an API server, only callers on the extender's machine may read.
 """
 
 import asyncio
@@ -19,7 +19,10 @@ Post = Callable[[str, object], Awaitable[bytes]]
 
 _TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
 _ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-_NOT_AUTHENTICATED = (
+_UNAUTHENTICATED = (
+    'the request has no bearer token: add --header "Authorization: Bearer $(kubectl create token SERVICEACCOUNT)"'
+)
+_REJECTED = (
     "the API server rejected this token: it is invalid, expired, or for another audience; get one with `kubectl create "
     "token SERVICEACCOUNT`"
 )
@@ -31,7 +34,7 @@ _MAX_REVIEWS = 4  # at once: callers without a valid token must not keep the API
 
 
 def limit_reviews(post: Post) -> Post:
-    """Return a `post` that sends only a few access reviews at a time; further ones wait."""
+    """Return a `post` that sends at most _MAX_REVIEWS access reviews at the same time; the others wait."""
     slots = asyncio.Semaphore(_MAX_REVIEWS)
 
     async def review(path: str, body: object) -> bytes:
@@ -71,16 +74,16 @@ async def _check_access(
 ) -> tuple[int, str] | None:
     if post is None:
         is_local = settings.Address(peer, 0).is_loopback
-        return None if is_local else (403, "without an API server, only callers on this machine are allowed")
+        return None if is_local else (403, "the extender has no API server to check tokens: call it on its own machine")
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        return 401, 'a bearer token is needed: --header "Authorization: Bearer $(kubectl create token SERVICEACCOUNT)"'
+        return 401, _UNAUTHENTICATED
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token.strip()}}
     access_review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
     try:
         known = msgspec.json.decode(await post(_TOKEN_REVIEWS, review), type=_Review).status
         if not known.authenticated:
-            return 401, _NOT_AUTHENTICATED
+            return 401, _REJECTED
         name = known.user.pop("username", "")
         spec = {"user": name, **known.user, **attributes}
         answer = await post(_ACCESS_REVIEWS, {**access_review, "spec": spec})

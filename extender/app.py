@@ -1,4 +1,4 @@
-"""The extender's applications: map paths to the handlers of both schedulers, and explain pods to authorized callers."""
+"""The extender's HTTP routes: requests of both schedulers, and explanations of pods for authorized callers."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -17,7 +17,7 @@ _KUBE_SCHEDULER_FIX = "set nodeCacheCapable: true for this extender"
 _EXPLAIN = "/explain/{namespace}/{pod}"
 
 _Answer = Callable[..., bytes]
-"""Returns the answer to a body, and to the scope if the path has one."""
+"""Takes the body of a request, and the scope if the path has one; returns the body of the answer."""
 
 
 def build_application(
@@ -28,7 +28,7 @@ def build_application(
     *,
     with_volcano: bool,
 ) -> web.Application:
-    """Return the application of --listen: kube-scheduler, explanations, and Volcano unless it has a port of its own.
+    """Return the HTTP routes of --listen: kube-scheduler, explanations, and Volcano unless it has a port of its own.
 
     `post` sends access reviews to the API server; None if there is none.
     """
@@ -36,7 +36,7 @@ def build_application(
     routes = [
         web.post("/scheduler/filter", _build_handler(kube.filter, _MAX_KUBE_BODY, _KUBE_SCHEDULER_FIX)),
         web.post("/scheduler/prioritize", _build_handler(kube.prioritize, _MAX_KUBE_BODY, _KUBE_SCHEDULER_FIX)),
-        web.get(_EXPLAIN, _build_explain(assessor, post)),
+        web.get(_EXPLAIN, _build_explain_handler(assessor, post)),
     ]
     rules = _build_rules(counters)
     # people call it with a token, through the API server's proxy, which presents no certificate
@@ -45,7 +45,7 @@ def build_application(
 
 
 def build_volcano_application(deciding: decider.Decider, counters: metrics.Metrics) -> web.Application:
-    """Return the application of --volcano-listen."""
+    """Return the HTTP routes of --volcano-listen."""
     return application.build(_build_rules(counters), _list_volcano_routes(deciding))
 
 
@@ -61,7 +61,7 @@ def _build_rules(counters: metrics.Metrics | None) -> application.Rules:
 def _build_handler(
     answer: _Answer, most: int, advice: str = "send a smaller one", *, has_scope: bool = False
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """Return the handler of a path. Bodies of more than `most` bytes, which is less than _MAX_BODY, are rejected."""
+    """Return an HTTP handler that replies with `answer`, and rejects bodies of more than `most` bytes."""
 
     async def handle(request: web.Request) -> web.Response:
         body = request[application.BODY]
@@ -93,7 +93,7 @@ def _list_volcano_routes(deciding: decider.Decider) -> Sequence[web.RouteDef]:
     ]
 
 
-def _build_explain(
+def _build_explain_handler(
     assessor: gang_assessment.Assessor, post: access.Post | None
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def explain(request: web.Request) -> web.Response:
@@ -102,7 +102,7 @@ def _build_explain(
         denial = await access.check_pod_access(authorization, namespace, request.remote or "", post)
         if denial is not None:
             raise application.HttpError(*denial)
-        explanation = explanations.explain(f"{namespace}/{pod}", assessor)
+        explanation = explanations.explain_pod(f"{namespace}/{pod}", assessor)
         if isinstance(explanation, str):
             raise application.HttpError(404, explanation)
         return application.reply(msgspec.json.encode(explanation))

@@ -22,7 +22,7 @@ _BATCH_NODES = 100  # nodes counted before yielding to the event loop (~2 ms wit
 
 
 class DeviceState(enum.StrEnum):
-    """The state of a device, the label `state` of its metric."""
+    """The state of a rail's device: the value of the label `state` of the metric."""
 
     FREE = "free"
     BUSY = "busy"  # requested by a bound pod, or held by a claim
@@ -62,13 +62,13 @@ def count_devices(
 
 
 def name_pools(fabric: model.Fabric) -> Mapping[str, str]:
-    """Return the display name of the rails of each resource: `rail0`, or `rail0..rail3` if they share it."""
+    """Return resource -> names of the rails that use it: `rail0`, or `rail0..rail3` if several share it."""
     pools = intent.group_by_resource(fabric.rails)
     return {resource: intent.format_rails(rails) for resource, rails in pools.items()}
 
 
 class RailGauges:
-    """Counts the devices of rails for the gauge of the metrics."""
+    """Updates the gauges of the rails' devices every _INTERVAL_SECONDS."""
 
     def __init__(
         self, state: states.State, counters: metrics.ExtenderMetrics, policy: Callable[[], model.Policy | None]
@@ -77,13 +77,13 @@ class RailGauges:
         self._counted: tuple[int, dict[str, Mapping[str, str]]] | None = None
 
     async def run(self) -> None:
-        """Count the devices repeatedly until cancelled."""
+        """Update the gauges repeatedly until cancelled."""
         while True:
             await self.count()
             await asyncio.sleep(_INTERVAL_SECONDS)
 
     async def count(self) -> None:
-        """Count the devices once, if cluster or policy have changed."""
+        """Count the devices and set the gauges, unless cluster and policy are unchanged."""
         if (policy := self._policy()) is None:
             return
         pools = {

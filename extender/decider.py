@@ -1,4 +1,4 @@
-"""Decides the requests of both schedulers, independent of their protocols.
+"""Refuses and scores nodes for both schedulers, independent of their protocols.
 
 The adapters (`kube_scheduler`, `volcano`) decode a scheduling request, call the decider, and encode the result. The
 decider calls the placement engine, counts refusals, and stores the memory of gangs. Never awaits, and takes the clock
@@ -16,11 +16,11 @@ from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 
 CountRejected = Callable[[str, int], None]
-"""Called with (reason code, number of refused nodes)."""
+"""Counts refused nodes for metrics: (code of the reason, number of nodes)."""
 
 
 class Decider:
-    """Decides by this process's state and the policy in force."""
+    """Refuses and scores nodes by the cached cluster state and the current policy."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class Decider:
         self.scored = ScoredPods(state.cluster)
         self.memory = gang_memory.EMPTY
 
-    def warm(self) -> None:
+    def warm_caches(self) -> None:
         """Update the states of changed nodes in advance, to make the next request faster."""
         if (policy := self.policy()) is not None:
-            self.engine.warm(policy, self.state.pools)
+            self.engine.warm_caches(policy, self.state.pools)
 
     def find_refusals(self, request: scheduling_request.SchedulingRequest) -> Mapping[str, reason.Reason]:
         """Return the refused candidate nodes, each with the reason."""
@@ -51,7 +51,7 @@ class Decider:
         return refusals
 
     def score(self, request: scheduling_request.SchedulingRequest) -> decisions.Decision:
-        """Return the score of each candidate node of a request."""
+        """Return the decision on a request: the plan of the gang, and the score of each candidate node."""
         decision = self.engine.score(request, self.memory)
         self.memory = decision.memory
         return decision
@@ -76,14 +76,14 @@ class ScoredPods:
         self._cluster, self._assumed = cluster, cluster.assumed
         self._pods: dict[str, assumed_pods.AssumedPod] = {}  # by UID, the oldest first
 
-    def count(
+    def assume(
         self, request: scheduling_request.SchedulingRequest, node: str, now: float, *, is_confined: bool = False
     ) -> None:
-        """Count the pod of a request on a node, unless Volcano has announced it.
+        """Assume the pod of a request on a node, unless Volcano has announced the pod.
 
         `is_confined`: filter returned only nodes of this node's NVLink domain.
 
-        Callers are not always authenticated, so only pods that the watch has shown count.
+        Callers are not always authenticated, so only pods that the watch has shown are assumed.
         """
         known = self._assumed.get(request.uid)
         if (known is not None and known is not self._pods.get(request.uid)) or request.uid not in self._cluster.pods:
@@ -100,11 +100,12 @@ class ScoredPods:
         )
         self._assumed.assume(pod)
 
-    def end(self, now: float, request: scheduling_request.SchedulingRequest | None = None) -> None:
-        """Stop counting expired pods, pods on nodes that a request offers, and the request's own pod.
+    def forget(self, now: float, request: scheduling_request.SchedulingRequest | None = None) -> None:
+        """Forget expired pods, pods on nodes that the request offers, and the pod of the request with its gang.
 
-        `request` is a filter request, the first one for a pod, or Volcano's. If its pod still counts, the pod has come
-        back: kube-scheduler releases all pods of a gang that starts as a whole, or tries them in another domain.
+        `request` starts an attempt to schedule a pod: filter of kube-scheduler, or prioritize of Volcano. If the pod is
+        still assumed, its last attempt has failed. Then that of its whole gang may have failed: kube-scheduler releases
+        all pods of a gang that starts as a whole, or tries them in another domain.
         """
         offered = frozenset[str]() if request is None else request.offered
         back = self._pods.get(request.uid) if request is not None else None

@@ -1,7 +1,7 @@
-"""Decodes request bodies within limits, and reports those that do not decode.
+"""Decodes request bodies within limits, and rejects all others with a reason.
 
-Callers are not always authenticated. A JSON value of two bytes takes a hundred when it is decoded, and placement visits
-some lists once for each node. So objects and lists stay raw until their bytes and values are counted.
+Callers are not always authenticated. A JSON value of two bytes takes a hundred bytes once it is decoded, and placement
+visits some lists once for each node. So objects and lists stay raw until their bytes and values are counted.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,11 +31,11 @@ def decode_body(decode: Callable[[Buffer], T], body: Buffer) -> T:
     try:
         return decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedError(f"not the expected JSON: {error}") from error
+        raise MalformedError(f"the body is not the expected JSON: {error}") from error
 
 
 def decode_object(decode: Callable[[Buffer], T], raw: msgspec.Raw, title: str) -> T:
-    """Decode an object of a body. Raises MalformedError, also if it is larger than the API server's objects."""
+    """Decode an object of a body. Raises MalformedError if it is invalid, or too large for the API server."""
     text = bytes(raw)
     if len(text) > MAX_OBJECT:
         raise MalformedError(
@@ -47,7 +47,7 @@ def decode_object(decode: Callable[[Buffer], T], raw: msgspec.Raw, title: str) -
 
 
 def check_pod(pod: scheduling_views.Pod) -> None:
-    """Raise MalformedError for a pod that is too large to place in bounded time or for the API server."""
+    """Raise MalformedError for a pod that is too large for the API server, or to place in bounded time."""
     metadata = pod.metadata
     check_names("the pod", (metadata.name, metadata.namespace, metadata.uid, pod.spec.scheduler_name))
     read = msgspec.json.encode((pod.spec, pod.status, metadata.owner_references_or_none))
@@ -57,12 +57,12 @@ def check_pod(pod: scheduling_views.Pod) -> None:
 
 
 def check_names(title: str, names: Sequence[str], most: int = MAX_NAME) -> None:
-    """Raise MalformedError if a name is longer than Kubernetes allows."""
+    """Raise MalformedError if a name has more than `most` characters."""
     longest = max(map(len, names), default=0)
     check_count(title, longest, most, "characters in a name")
 
 
 def check_count(title: str, count: int, most: int, unit: str) -> None:
-    """Raise MalformedError if a count is above its limit."""
+    """Raise MalformedError if `count` is more than `most`."""
     if count > most:
-        raise MalformedError(f"{title} has {count} {unit}: at most {most} are read")
+        raise MalformedError(f"{title} has {count} {unit}: at most {most} are allowed")

@@ -9,8 +9,8 @@ from railwright.fabric.overview import gang_assessment, overview_types
 from railwright.fabric.placement.state import pod_usage
 
 
-def explain(key: str, assessor: gang_assessment.Assessor) -> overview_types.Explanation | str:
-    """Explain a pod (namespace/name). Return a text if it is unknown, has ended, did not opt in, or has no fabric."""
+def explain_pod(key: str, assessor: gang_assessment.Assessor) -> overview_types.Explanation | str:
+    """Explain a pod (namespace/name). Return a sentence if it is unknown, ended, not opted in, or without fabric."""
     pod = assessor.find_pod(key)
     request = assessor.build_request(pod) if pod is not None else None
     if pod is None or pod.reduced is None or request is None:

@@ -4,9 +4,9 @@
 never fits is reported after WAITING_SECONDS. When the last pod of a gang is bound, its placement is reported once.
 Gangs that were placed before the first check are not reported. Times are arguments, in seconds.
 
-Events are on the gang's PodGroup, or on its first pod without one. There are Events for gangs that never fit, that are
-spread, or whose pods were admitted under different versions of the policy. There are none for gangs that wait for other
-pods to end.
+An Event is about the gang's PodGroup, or about its first pod if it has no PodGroup. There are Events for gangs that
+never fit, that are spread, or whose pods were admitted under different versions of the policy. There are none for gangs
+that wait for other pods to end.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ EVENT_REASONS = {overview_types.NEVER: "GangNeverFits", overview_types.SPREAD: "
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The state of a gang for an Event and a metric."""
+    """A state of a gang to report in an Event and a metric."""
 
     code: str  # overview_types.PLACED, SPREAD or NEVER, or MIXED
     gang: membership.GangKey
@@ -42,7 +42,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class _TrackedGang(msgspec.Struct):
-    """What was seen and reported of one gang."""
+    """How long one gang has been waiting, and which of its states were reported."""
 
     since: float
     check_after: float
@@ -51,8 +51,8 @@ class _TrackedGang(msgspec.Struct):
     mixed: reason.Reason | None = None  # set if pods were admitted under several versions of the policy
 
 
-class Gangs:
-    """The gangs of opted-in pods, at most MAX_TRACKED. Not thread-safe: used by one event loop."""
+class GangTracker:
+    """Tracks up to MAX_TRACKED gangs of opted-in pods. Not thread-safe: used by one event loop."""
 
     def __init__(self, state: states.State, assessor: gang_assessment.Assessor) -> None:
         self._state, self._assessor = state, assessor
@@ -65,7 +65,7 @@ class Gangs:
         return len(waits), max(waits, default=0.0)
 
     def check(self, now: float) -> Sequence[Outcome]:
-        """Return the outcomes of gangs since the last check. Call it about once a second."""
+        """Return the states of gangs to report since the last call. Call it about once a second."""
         cluster, outcomes, assessed, has_checked = self._state.cluster, list[Outcome](), 0, False
         known = cluster.opted_in_gangs
         self._gangs = {key: tracked for key, tracked in self._gangs.items() if key in known}
@@ -78,12 +78,12 @@ class Gangs:
             is_old = is_placed and self._is_first
             tracked = self._gangs.setdefault(key, _TrackedGang(now, now + WAITING_SECONDS, is_old))
             first = min(members, key=lambda pod: pod.rank)
-            outcomes += self._check_mixture(tracked, first)
+            outcomes += self._find_mixed_policies(tracked, first)
             if is_placed and not tracked.is_placed:
                 if assessed < _ASSESSED_PER_CHECK:
                     assessed += 1
                     tracked.is_placed = True
-                    outcomes += self._check_placement(first) if len(members) > 1 else ()
+                    outcomes += self._find_placement_outcome(first) if len(members) > 1 else ()
             elif not is_placed and tracked.is_placed:  # it has lost or gained a pod
                 tracked.is_placed, tracked.is_never = False, False
                 tracked.since, tracked.check_after = now, now + WAITING_SECONDS
@@ -92,26 +92,26 @@ class Gangs:
             elif not is_placed and now >= tracked.check_after and not has_checked:
                 has_checked = True  # one per call: a large gang takes a few milliseconds
                 tracked.check_after = now + RECHECK_SECONDS
-                outcomes += self._check_never(tracked, first)
+                outcomes += self._find_lack_of_capacity(tracked, first)
         self._is_first = False
         return outcomes
 
-    def _check_mixture(self, tracked: _TrackedGang, first: object_info.PodInfo) -> Sequence[Outcome]:
-        """Report once if pods of a gang were admitted under different versions of the policy."""
+    def _find_mixed_policies(self, tracked: _TrackedGang, first: object_info.PodInfo) -> Sequence[Outcome]:
+        """Return a new outcome if pods of a gang were admitted under several versions of the policy."""
         mixed = self._assessor.describe_mixture(first.gang)
         is_new, tracked.mixed = mixed != tracked.mixed, mixed
         return (Outcome(MIXED, first.gang, first, (mixed,)),) if is_new and mixed else ()
 
-    def _check_placement(self, first: object_info.PodInfo) -> Sequence[Outcome]:
-        """Report the placement of a gang, unless the policy has no domains."""
+    def _find_placement_outcome(self, first: object_info.PodInfo) -> Sequence[Outcome]:
+        """Return the outcome of a placed gang; none if the policy has no domains."""
         assessment = self._assessor.assess(self._assessor.list_members(first))
         if not assessment.bandwidth or not assessment.best:
             return ()
         attained = assessment.bandwidth / assessment.best
         return (Outcome(assessment.state, first.gang, first, assessment.why, attained),)
 
-    def _check_never(self, tracked: _TrackedGang, first: object_info.PodInfo) -> Sequence[Outcome]:
-        """Report a gang that would not fit even if no other pod ran."""
+    def _find_lack_of_capacity(self, tracked: _TrackedGang, first: object_info.PodInfo) -> Sequence[Outcome]:
+        """Return an outcome if a gang would not fit even if no other pod ran."""
         assessment = self._assessor.assess(self._assessor.list_members(first))
         is_repeated, tracked.is_never = tracked.is_never, assessment.state == overview_types.NEVER
         # the other reasons change with the pods that run now, and each text would be an Event of its own

@@ -3,7 +3,7 @@
 The protocol is k8s.io/kube-scheduler/extender/v1. Its Go types have no JSON tags, so the keys are spelled as in Go.
 kube-scheduler sends node names only, and announces nothing (`decider.ScoredPods`).
 
-For a pod of a gang that fits, filter returns the offered nodes in the pod's target leaf, and never none. kube-scheduler
+For a pod of a gang that fits, filter returns the offered nodes in the pod's target leaf, at least one. kube-scheduler
 has found them feasible, and its plugins choose among them. All nodes are returned
 
 - if no node of that leaf is offered, or if all of them have a taint PreferNoSchedule,
@@ -113,8 +113,8 @@ _MAX_NARROWED = 65_536  # pods, of 200 bytes each; one that is forgotten may be 
 _SAME_PRIORITY = 0.25  # scores that differ by less get one integer of kube-scheduler (`score_terms`)
 
 
-class _Planned(NamedTuple):
-    """Filter's decision on a pod, kept for the following prioritize request with the remaining nodes."""
+class _FilterDecision(NamedTuple):
+    """The decision of a filter request, kept for the prioritize request that follows with the remaining nodes."""
 
     nodes: Sequence[str]
     decision: decisions.Decision
@@ -125,7 +125,7 @@ class KubeScheduler:
 
     def __init__(self, deciding: decider.Decider) -> None:
         self._decider = deciding
-        self._planned: _Planned | None = None  # by the latest filter
+        self._planned: _FilterDecision | None = None  # by the latest filter
         # the leaf that the latest filter of a pod left, by UID; NO_DOMAIN after one that left all nodes
         self._narrowed: bounded_cache.BoundedCache[str, topology.Domain] = bounded_cache.BoundedCache(_MAX_NARROWED)
 
@@ -136,16 +136,16 @@ class KubeScheduler:
         request = self._build_request(arguments)
         if request is None:
             return encode_filter_result(arguments.nodes, {})
-        self._decider.scored.end(self._decider.clock(), request)
+        self._decider.scored.forget(self._decider.clock(), request)
         nodes, refusals = request.nodes, self._decider.find_refusals(request)
         if refusals:
             nodes = [name for name in nodes if name not in refusals]
         has_choice = len(nodes) > 1 and bool(request.gang) and not arguments.has_preferences
         if nodes and (has_choice or request.has_segment):
-            nodes = self._narrow(request, nodes)
+            nodes = self._narrow_to_leaf(request, nodes)
         if len(nodes) == 1 or (nodes and request.has_segment):  # kube-scheduler takes a single one without scores
             leaf = self._planned.decision.view.get_leaf(nodes[0]) if self._planned else topology.NO_DOMAIN
-            self._count(request, nodes[0], leaf)
+            self._assume(request, nodes[0], leaf)
         return encode_filter_result(nodes, refusals)
 
     def prioritize(self, body: bytes) -> bytes:
@@ -160,16 +160,16 @@ class KubeScheduler:
             request = self._build_request(arguments)
             if request is None:
                 return encode_priorities(dict.fromkeys(nodes, 0.0))
-            self._decider.scored.end(self._decider.clock())
+            self._decider.scored.forget(self._decider.clock())
             nodes, decision = request.nodes, self._decider.score(request)
         scores = decision.score(nodes)
-        self._count_best(decision.view, scores)
+        self._assume_on_best_node(decision.view, scores)
         return encode_priorities(scores)
 
-    def _narrow(self, request: scheduling_request.SchedulingRequest, nodes: Sequence[str]) -> Sequence[str]:
-        """Return the nodes in the pod's target leaf; all nodes if none is there.
+    def _narrow_to_leaf(self, request: scheduling_request.SchedulingRequest, nodes: Sequence[str]) -> Sequence[str]:
+        """Return those of the nodes that are in the pod's target leaf, or all nodes for a reason that the module lists.
 
-        For a pod of a segment, all returned nodes are in one leaf.
+        For a pod of a segment, return the nodes of one leaf.
         """
         if len(nodes) < len(request.nodes):
             request = msgspec.structs.replace(request, nodes=nodes)
@@ -183,20 +183,20 @@ class KubeScheduler:
         if request.has_segment:
             left = decision.list_in_domain(nodes, last=earlier if has_failed else topology.NO_DOMAIN)
             target = decision.view.get_leaf(left[0]) if left else topology.NO_DOMAIN
-        elif has_failed or not left or len(left) == len(nodes) or all(map(self._is_avoided, left)):
+        elif has_failed or not left or len(left) == len(nodes) or all(map(self._has_soft_taint, left)):
             left = nodes
         is_narrowed = request.has_segment or len(left) < len(nodes)
         if earlier or is_narrowed:
             self._narrowed.add(request.uid, target if is_narrowed else topology.NO_DOMAIN)
-        self._planned = _Planned(left, decision)
+        self._planned = _FilterDecision(left, decision)
         return left
 
-    def _is_avoided(self, name: str) -> bool:
+    def _has_soft_taint(self, name: str) -> bool:
         taints = self._decider.state.cluster.nodes[name].taints
         return any(taint.effect == "PreferNoSchedule" for taint in taints)
 
-    def _count_best(self, view: node_index.RequestView, scores: dict[str, float]) -> None:
-        """Count the pod on the node with the best score. For a pod of a gang, one of equal nodes gets one point more.
+    def _assume_on_best_node(self, view: node_index.RequestView, scores: dict[str, float]) -> None:
+        """Assume the pod on the node with the best score. For a pod of a gang, raise the score of one of equal nodes.
 
         kube-scheduler chooses among equal nodes at random and does not announce its choice. Different pods get
         different nodes, so that a recreated pod does not fail on the same node again.
@@ -207,12 +207,12 @@ class KubeScheduler:
             return
         name = equal[zlib.crc32(request.uid.encode()) % len(equal)]
         scores[name] = best + _SAME_PRIORITY
-        self._count(request, name, view.get_leaf(name))
+        self._assume(request, name, view.get_leaf(name))
 
-    def _count(self, request: scheduling_request.SchedulingRequest, node: str, leaf: topology.Domain) -> None:
-        """Count the pod on a node of this leaf until its binding is seen."""
+    def _assume(self, request: scheduling_request.SchedulingRequest, node: str, leaf: topology.Domain) -> None:
+        """Assume the pod on a node of this leaf until its binding is seen."""
         is_confined = request.has_segment and bool(leaf) and leaf == self._narrowed.get(request.uid)
-        self._decider.scored.count(request, node, self._decider.clock(), is_confined=is_confined)
+        self._decider.scored.assume(request, node, self._decider.clock(), is_confined=is_confined)
 
     def _build_request(self, arguments: Arguments) -> scheduling_request.SchedulingRequest | None:
         pod, policy, state = arguments.pod, self._decider.policy(), self._decider.state

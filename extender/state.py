@@ -1,7 +1,7 @@
 """The extender's state: the cluster state from watches, and the assumed pods from schedulers.
 
 An assumed pod that is observed bound or deleted is confirmed: from then on the cluster state counts it.
-`list_watches` has the kinds that placement needs, watched or read from a snapshot, each with its sink.
+`list_watches` lists the kinds of objects that placement reads from the API server or a snapshot.
 """
 
 import functools
@@ -38,7 +38,7 @@ class State:
             self.cluster.change_devices(lambda devices: devices.replace_fabrics(fabrics))
 
 
-class Pods:
+class PodSink:
     """Adds pods to the cluster state, and confirms assumed pods that are bound or deleted."""
 
     def __init__(self, state: State) -> None:
@@ -70,10 +70,10 @@ class Pods:
 
 
 def list_watches(state: State) -> list[reflector.WatchSpec]:
-    """Return a watch for each kind.
+    """Return a watch for each kind of objects that placement reads.
 
-    A partial list of nodes, pods or sizes of gangs is still consistent, and is applied gradually. So the specs of
-    thousands of workloads, as plain data, are not in memory at once.
+    Nodes, pods and objects with sizes of gangs are added one by one while their list arrives (`gradual`): a partial
+    list is consistent, and the specs of thousands of workloads are not in memory at once.
     """
     cluster, watch = state.cluster, reflector.WatchSpec
     nodes = sinks.Functions(
@@ -86,7 +86,7 @@ def list_watches(state: State) -> list[reflector.WatchSpec]:
     )
     return [
         watch(resources.NODES, nodes, gradual=True),
-        watch(resources.PLACED_PODS, Pods(state), gradual=True),
+        watch(resources.PLACED_PODS, PodSink(state), gradual=True),
         watch(resources.NADS, state.networks),
         watch(resources.HYPER_NODES, cluster.hyper_nodes),
         watch(resources.NODE_TOPOLOGIES, topologies),
@@ -111,11 +111,11 @@ def _list_device_watches(state: State) -> list[reflector.WatchSpec]:
     known, watch = state.cluster.devices, reflector.WatchSpec
 
     def build_sink(sink: inventory.Sink[Any]) -> sinks.Functions[Any]:
-        def wrap(apply: Callable[[Any], inventory.Changes]) -> Callable[[Any], None]:
+        def record_change(apply: Callable[[Any], inventory.Changes]) -> Callable[[Any], None]:
             # the devices of assumed pods may then count by their claims
             return lambda changed: state.assumed.record_changes(state.cluster.change_devices(lambda _: apply(changed)))
 
-        return sinks.Functions(*map(wrap, (sink.replace, sink.upsert, sink.remove)))
+        return sinks.Functions(*map(record_change, (sink.replace, sink.upsert, sink.remove)))
 
     return [
         watch(resources.DEVICE_CLASSES, build_sink(known.class_sink)),

@@ -23,19 +23,19 @@ class Volcano:
         self._decider = deciding
 
     def prioritize(self, body: volcano_wire.PrioritizeBody) -> bytes:
-        """POST /volcano/prioritize: scores of 0..100 times 10, because Volcano adds the raw scores of its plugins."""
+        """Answer POST /volcano/prioritize: scores of 0..100, times 10 to outweigh those of Volcano's plugins."""
         task, nodes = body.read()
         request = self._build_request(task, nodes)
         if request is None:
             return volcano_wire.encode_priorities(dict.fromkeys(nodes, 0.0))
         # Volcano does not count what kube-scheduler may be about to place: each scheduler counts its own
-        self._decider.scored.end(self._decider.clock(), request)
+        self._decider.scored.forget(self._decider.clock(), request)
         decision = self._decider.score(request)
         scores = {name: score * _FACTOR for name, score in decision.scores.items()}
         return volcano_wire.encode_priorities(scores)
 
     def predicate(self, body: bytes) -> bytes:
-        """POST /volcano/predicate: check one node. Answers code 3 if it is refused to the pod."""
+        """Answer POST /volcano/predicate: code 0 if the pod may use the node, 3 if the node is refused."""
         task, node = volcano_wire.read_predicate(body)
         request = self._build_request(task, [node])
         if request is None:
@@ -44,7 +44,7 @@ class Volcano:
         return volcano_wire.encode_predicate_result("".join([f"railwright: {refusal.text}" for refusal in refusals]))
 
     def allocate(self, body: bytes, scope: str) -> bytes:
-        """POST /volcano/allocate: assume a task that Volcano has placed tentatively, once the watch shows its pod."""
+        """Answer POST /volcano/allocate: assume the pod of a placed task, if the watch has shown the pod."""
         task, cluster = volcano_wire.read_event(body), self._decider.state.cluster
         pod, node = cluster.pods.get(task.uid), cluster.nodes.get(task.node_name)
         if pod is None or pod.node or not task.node_name:
@@ -65,13 +65,13 @@ class Volcano:
         return volcano_wire.EVENT_ACCEPTED
 
     def deallocate(self, body: bytes) -> bytes:
-        """POST /volcano/deallocate: forget a task whose placement was rolled back. A bound pod still counts."""
+        """Answer POST /volcano/deallocate: forget a task whose placement was rolled back. A bound pod still counts."""
         self._decider.state.assumed.forget(volcano_wire.read_event(body).uid)
         return volcano_wire.EVENT_ACCEPTED
 
     def close_session(self, body: bytes, scope: str) -> bytes:
-        """POST /volcano/session-close: forget pipelined tasks. Allocated tasks wait for their binding."""
-        volcano_wire.read_close(body)
+        """Answer POST /volcano/session-close: forget pipelined tasks. Allocated tasks wait for their binding."""
+        volcano_wire.check_session_close(body)
         self._decider.state.assumed.end_session(scope, self._decider.clock())
         return volcano_wire.EMPTY_OBJECT
 

@@ -17,7 +17,7 @@ CODE_UNRESOLVABLE = 3  # fwk.UnschedulableAndUnresolvable: no other pod that lea
 
 
 class Task(msgspec.Struct, frozen=True):
-    """api.TaskInfo, the fields that placement uses."""
+    """The fields of Volcano's api.TaskInfo that placement uses."""
 
     uid: str = msgspec.field(default="", name="UID")
     job: str = msgspec.field(default="", name="Job")
@@ -30,7 +30,7 @@ _NULL = msgspec.Raw(b"null")
 
 
 class _Node(msgspec.Struct, frozen=True):
-    """api.NodeInfo. Its resources are those of the cluster state and of the announced pods."""
+    """The name in Volcano's api.NodeInfo. The resources are not read: the cluster state has them."""
 
     name: str = msgspec.field(default="", name="Name")
 
@@ -88,7 +88,7 @@ class PrioritizeBody:
         self._held = 0  # bytes of the task, and of the names that `extend` has found
 
     def __len__(self) -> int:
-        """Return about how many bytes are kept. `read` does not change it, because the server counts what it adds."""
+        """Return about how many bytes are kept, for the server's limit of all bodies. `read` does not change it."""
         return len(self._rest) + self._held
 
     def extend(self, part: bytes, /) -> None:
@@ -125,17 +125,17 @@ class PrioritizeBody:
         message = decoding.decode_body(_decode_prioritize, self._rest)
         if message.nodes is None:
             raise decoding.MalformedError("nodes is missing: expected {task, nodes} as Volcano sends them")
-        self._add([info.name for info in message.nodes])
+        self._add_names([info.name for info in message.nodes])
         return _read_task(message.task), list(self._nodes)
 
     def _add_named(self, texts: Iterable[bytearray]) -> None:
         """Add the names of nodes from their JSON texts, each of which begins with the name."""
         try:
-            self._add([match[1].decode() for match in map(_NAMED.match, texts) if match])
+            self._add_names([match[1].decode() for match in map(_NAMED.match, texts) if match])
         except UnicodeDecodeError as error:
-            raise decoding.MalformedError(f"not the expected JSON: {error}") from None
+            raise decoding.MalformedError(f"the body is not the expected JSON: {error}") from None
 
-    def _add(self, names: Sequence[str]) -> None:
+    def _add_names(self, names: Sequence[str]) -> None:
         decoding.check_count("the request", len(self._nodes) + len(names), decoding.MAX_NODES, "nodes")
         self._nodes |= dict.fromkeys(names)
 
@@ -156,7 +156,7 @@ def read_event(body: bytes) -> Task:
     return task
 
 
-def read_close(body: bytes) -> None:
+def check_session_close(body: bytes) -> None:
     """Check that a session-close body is a JSON object or null. Raises decoding.MalformedError."""
     decoding.decode_body(_decode_close, body)
 

@@ -90,7 +90,7 @@ def build_prioritize() -> Callable[[], Any]:
         watch.sink.replace([watch.excerpt(decode(text)) for text in objects])
     state.apply_policy(policy)
     chosen = decider.Decider(state, lambda: policy, clock=lambda: 1000.0, count_rejected=lambda *_: None)
-    chosen.warm()
+    chosen.warm_caches()
     handlers = kube_scheduler.KubeScheduler(chosen)
     return lambda: handlers.prioritize(bodies.kube(clusters.kube_pod(0, next(ranks)), cluster.names))
 

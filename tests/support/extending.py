@@ -45,7 +45,7 @@ class Extender:
         self.kube = kube_scheduler.KubeScheduler(self.decider)
         self.volcano = volcano.Volcano(self.decider)
         self.assessor = gang_assessment.Assessor(known.cluster, policy, known.pools, self.decider.engine)
-        self.gangs = gang_tracker.Gangs(known, self.assessor)
+        self.gangs = gang_tracker.GangTracker(known, self.assessor)
 
     def build_application(self, post: access.Post | None = None) -> web.Application:
         """Return the application with the paths of both schedulers and of explanations."""
@@ -80,7 +80,7 @@ class Site:
     ) -> None:
         self.now, self.policy = now, policy or placing.build_policy(domains=[placing.LEAF])
         self.state = states.State(clock=lambda: self.now)
-        self.pods = states.Pods(self.state)
+        self.pods = states.PodSink(self.state)
         self.state.cluster.replace_nodes(list(nodes))
         self.names = list(self.state.cluster.nodes)
         for known in pods:
@@ -127,7 +127,7 @@ class Site:
 
     def explain(self, name: str) -> overview_types.Explanation | str:
         """Explain a pod as it is now, or return why not."""
-        return explanations.explain(f"train/{name}", self.verbs.assessor)
+        return explanations.explain_pod(f"train/{name}", self.verbs.assessor)
 
 
 def build_body(pod: views.Pod, names: Sequence[str], **spec: Any) -> bytes:

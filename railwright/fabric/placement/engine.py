@@ -37,7 +37,7 @@ class PlacementEngine:
         self._indexes: bounded_cache.BoundedCache[Hashable, node_index.NodeIndex]
         self._indexes = bounded_cache.BoundedCache(_MAX_SIGNATURES)
 
-    def warm(self, policy: model.Policy, networks: intent.Networks) -> None:
+    def warm_caches(self, policy: model.Policy, networks: intent.Networks) -> None:
         """Update the node states of each fabric in advance: 120 ms for 5,000 changed nodes with 20 pods each."""
         for name, fabric in policy.document.fabrics.items():
             if fabric.rails:

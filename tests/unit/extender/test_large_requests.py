@@ -67,7 +67,7 @@ def build_numbered() -> bytes:
 @pytest.mark.parametrize("most", [30, 58, 59])
 def test_the_nodes_of_a_large_request_are_counted(most, monkeypatch):
     monkeypatch.setattr(decoding, "MAX_NODES", most)
-    with pytest.raises(decoding.MalformedError, match=f"nodes: at most {most} are read"):
+    with pytest.raises(decoding.MalformedError, match=f"nodes: at most {most} are allowed"):
         read(build_numbered())
 
 
@@ -90,6 +90,6 @@ def test_a_large_request_in_an_unexpected_form_is_refused(before, after, reason)
 
 def test_requests_of_kube_scheduler_are_limited_by_names():
     names = json.dumps({"Pod": {}, "NodeNames": [str(number) for number in range(decoding.MAX_NODES + 1)]})
-    with pytest.raises(decoding.MalformedError, match="NodeNames has 20001 names: at most 20000 are read"):
+    with pytest.raises(decoding.MalformedError, match="NodeNames has 20001 names: at most 20000 are allowed"):
         kube_scheduler.read_arguments(names.encode())
     assert kube_scheduler.read_arguments(b'{"Pod":{},"NodeNames":["a"]}').nodes == ["a"]

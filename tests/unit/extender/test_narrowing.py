@@ -136,10 +136,10 @@ def test_a_pod_counts_on_the_only_node_that_filter_returns(site):
 def test_a_scored_pod_counts_on_its_node_for_two_seconds(site):
     node = ask(site, 0)
     site.now += decider.SCORED_SECONDS
-    site.verbs.decider.scored.end(site.now)
+    site.verbs.decider.scored.forget(site.now)
     assert site.list_counted() == {"w-0": node}
     site.now += 0.1
-    site.verbs.decider.scored.end(site.now)
+    site.verbs.decider.scored.forget(site.now)
     assert site.list_counted() == {}
 
 

@@ -248,7 +248,7 @@ class World:
         name_devices(self.state.cluster)
         add_slices(self.state.cluster, "n1")
         self.engine = engine.PlacementEngine(self.state.cluster)
-        self.pods, self.claims = states.Pods(self.state), get_sink(self.state, "ResourceClaim")
+        self.pods, self.claims = states.PodSink(self.state), get_sink(self.state, "ResourceClaim")
         self.templates = get_sink(self.state, "ResourceClaimTemplate")
         self.seen: set[str] = set()
 
