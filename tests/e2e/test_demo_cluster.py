@@ -100,7 +100,7 @@ async def demo(capable_machine, tmp_path_factory):
         assert code == 0, process.output()
 
 
-async def test_output_shows_gangs_ranks_and_interfaces(demo):
+async def test_the_demo_prints_gangs_ranks_and_interfaces(demo):
     nodes = re.findall(r" llm-workers-0-\d-\w+ +1/1 +Running .* (node-\w) ", demo.output)
     assert sorted(nodes) == list(layout.NODES), demo.output
     gangs = re.findall(rf"^{rails.NAMESPACE} +(\S+) +(\S+) +(\d/\d) ", demo.output, re.MULTILINE)
@@ -110,7 +110,7 @@ async def test_output_shows_gangs_ranks_and_interfaces(demo):
     assert interfaces == [(f"net{rail + 1}", f"192.168.{rail + 2}") for rail in range(layout.RAILS)]
 
 
-async def test_another_terminal_has_the_programs(demo):
+async def test_the_printed_environment_runs_kubectl_railwright_and_helm(demo):
     nodes = await demo.find_nodes(JOB_SET)
     assert sorted(nodes.values()) == list(layout.NODES)
     gangs = json.loads(await demo.run("kubectl railwright gangs --output=json"))
@@ -119,7 +119,7 @@ async def test_another_terminal_has_the_programs(demo):
     assert (release["name"], release["status"]) == ("railwright", "deployed")
 
 
-async def test_each_suggested_command_works(demo):
+async def test_every_command_that_the_demo_suggests_succeeds(demo):
     for command in demo.commands:
         if command == "railwright dashboard":
             await check_dashboard(demo, command)

@@ -47,7 +47,7 @@ def describe_another(pod: dict) -> dict:
     return {"metadata": metadata, "spec": {key: value for key, value in pod["spec"].items() if key != "nodeName"}}
 
 
-async def test_a_failed_rail_is_named_by_check_until_it_is_back(installed):
+async def test_check_names_a_failed_rail_until_its_devices_are_healthy(installed):
     node = installed.site.nodes[NODE]
     node.offer(fail(RESOURCE))
     problem = await waiting.wait(lambda: find_problem(installed), describe="check to name the rail")

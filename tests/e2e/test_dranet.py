@@ -136,7 +136,7 @@ async def test_dranet_publishes_the_virtual_functions_of_the_node(driver):
         assert "dra.net/rdmaDevice" not in attributes, "so a rail with an interface is not selected by it"
 
 
-async def test_kube_scheduler_has_asked_the_extender(installed, rank):
+async def test_kube_scheduler_calls_the_extender_for_a_pod_with_claims(installed, rank):
     assert await installed.count_requests("/scheduler/filter") > 0
 
 
@@ -152,7 +152,7 @@ async def test_interfaces_of_the_rails_move_into_the_pod(real_site, rank):
     assert layout.name_function(1) in links, "functions of no rail stay"
 
 
-async def test_the_claim_holds_the_functions_in_rail_order(real_site, driver, rank):
+async def test_the_claim_allocates_a_virtual_function_to_each_rail_in_order(real_site, driver, rank):
     client, (pod, _) = real_site.plane.api, rank
     (entry,) = pod["spec"]["resourceClaims"]
     template = await client.get(TEMPLATE, entry["resourceClaimTemplateName"], rails.NAMESPACE)
@@ -163,7 +163,7 @@ async def test_the_claim_holds_the_functions_in_rail_order(real_site, driver, ra
     assert held == {f"rail{rail}": name_device(index) for rail, index in enumerate(FUNCTIONS)}
 
 
-async def test_rank_has_and_names_the_rdma_devices_of_its_rails(rank):
+async def test_nccl_conf_and_ucx_conf_name_the_rdma_devices_of_claimed_rails(rank):
     _, view = rank
     verbs = {layout.name_function_verbs(index) for index in FUNCTIONS}
     assert await view.list_devices("/dev/infiniband") == {"rdma_cm", *verbs}
@@ -181,7 +181,7 @@ async def test_a_jumbo_packet_passes_to_the_other_node_on_each_rail(real_site, r
     await rank[1].ping_rails(dict(zip([f"net{rail + 1}" for rail in range(layout.RAILS)], addresses, strict=True)))
 
 
-async def test_commands_show_claimed_rails_with_the_pod_that_holds_them(installed, rank):
+async def test_check_and_fabric_show_claimed_rails_with_the_pod_that_holds_them(installed, rank):
     report = await installed.check()
     states = {check["check"]: check["state"] for check in report["checks"] if check["subject"] == FABRIC}
     assert states["claim-devices"] == "ok", states
@@ -190,7 +190,7 @@ async def test_commands_show_claimed_rails_with_the_pod_that_holds_them(installe
     assert line.split() == [layout.NRI_NODE, "bbbb", "0", "4", "0", f"{rails.NAMESPACE}/first"]
 
 
-async def test_a_second_pod_gets_the_rails_after_the_first(installed, driver, rank):
+async def test_a_second_pod_gets_the_rails_once_the_first_is_deleted(installed, driver, rank):
     client = installed.plane.api
     second = describe_rank("second", skip="preflight")  # which would stop it: its interfaces will have no addresses
     await client.create(second, namespace=rails.NAMESPACE)
@@ -217,7 +217,7 @@ async def test_a_second_pod_gets_the_rails_after_the_first(installed, driver, ra
     assert list(await view.list_addresses()) == ["lo", "eth0"], "dranet gives interfaces back without their addresses"
 
 
-async def test_the_node_gets_its_interfaces_back(installed, driver):
+async def test_interfaces_return_to_the_node_once_the_pod_is_deleted(installed, driver):
     await installed.plane.api.delete("Pod", "second", rails.NAMESPACE)
 
     async def are_back() -> bool:

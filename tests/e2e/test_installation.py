@@ -10,7 +10,7 @@ pytestmark = pytest.mark.main
 RESOURCE = "nvidia.com/mlx5_0"
 
 
-async def test_pods_run_on_separate_nodes_without_a_restart(installed):
+async def test_replicas_of_each_server_run_on_separate_nodes_without_a_restart(installed):
     for component in ("certs", "extender", "webhook"):
         pods = await installed.list_pods(component)
         places = [pod["spec"]["nodeName"] for pod in pods]
@@ -20,7 +20,7 @@ async def test_pods_run_on_separate_nodes_without_a_restart(installed):
             assert status["restartCount"] == 0, pod["metadata"]["name"]
 
 
-async def test_containers_run_as_65532_on_a_read_only_root(installed):
+async def test_containers_run_as_user_65532_on_a_read_only_root(installed):
     code = (
         "import os\n"
         "status = dict(line.split(':', 1) for line in open('/proc/self/status').read().splitlines())\n"
@@ -65,7 +65,7 @@ async def drain(release):
 
 
 @pytest.mark.parametrize("replace", [upgrade, drain])
-async def test_no_pod_is_rejected_or_missed_while_webhooks_are_replaced(installed, pod_namespace, replace):
+async def test_every_pod_is_injected_while_webhooks_are_replaced(installed, pod_namespace, replace):
     before = {pod["metadata"]["uid"] for pod in await installed.list_pods("webhook")}
     async with load.Load(installed.plane.api, pod_namespace, per_second=20, fabric="roce", resource=RESOURCE) as stream:
         await waiting.wait(lambda: stream.created > 20, describe="the first pods")
@@ -79,7 +79,7 @@ async def test_no_pod_is_rejected_or_missed_while_webhooks_are_replaced(installe
     assert (stream.failures, stream.lost, stream.uninjected) == ([], 0, 0)
 
 
-async def test_webhooks_are_on_two_nodes_again_after_a_drain(installed):
+async def test_webhook_replicas_spread_over_two_nodes_again_after_a_drain(installed):
     await installed.plane.kubectl("uncordon", layout.NODES[1])
     await restart(installed)
     await installed.wait_available()

@@ -38,7 +38,7 @@ async def test_a_pod_with_ready_rails_starts(installed, start):
         assert address in line, f"the GID of rail {rail} is that of the pod's address"
 
 
-async def test_a_smaller_mtu_stops_the_pod_with_the_reason(installed, start):
+async def test_preflight_stops_a_pod_whose_rails_have_a_smaller_mtu(installed, start):
     name = await start("oversized")
 
     async def find_message() -> str:

@@ -36,7 +36,7 @@ async def output(real_site, tmp_path_factory):
     assert await real_site.plane.api.get_or_none("MutatingWebhookConfiguration", "railwright") is None
 
 
-async def test_both_pods_log_the_environment_of_nccl(real_site, output):
+async def test_both_pods_of_the_quickstart_log_the_injected_nccl_variables(real_site, output):
     async def is_complete() -> bool:
         job = await real_site.plane.api.get("batch/v1/Job", "train", NAMESPACE)
         return job["status"].get("succeeded") == 2
@@ -53,7 +53,7 @@ async def test_both_pods_log_the_environment_of_nccl(real_site, output):
         assert set(log.splitlines()) == {f"{name}={value}" for name, value in injected.items()}
 
 
-async def test_kubelet_keeps_the_fake_devices_beside_those_of_its_plugins(real_site, output):
+async def test_kubelet_keeps_fake_devices_beside_those_of_device_plugins(real_site, output):
     for node in await real_site.plane.api.list("Node"):
         allocatable = node["status"]["allocatable"]
         assert {allocatable[device] for device in [*DEVICES, "nvidia.com/gpu"]} == {"8"}

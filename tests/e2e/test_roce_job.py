@@ -20,7 +20,7 @@ async def ranks(installed, real_site):
         yield running
 
 
-async def test_each_node_has_a_rank_and_the_extender_chose_it(installed, real_site, ranks):
+async def test_volcano_places_a_rank_on_each_node_through_the_extender(installed, real_site, ranks):
     pods = [await real_site.plane.api.get("Pod", rank.pod, rank.namespace) for rank in ranks]
     assert {pod["spec"]["nodeName"] for pod in pods} == set(layout.NODES)
     for verb in ("prioritize", "allocate"):
@@ -32,7 +32,7 @@ async def test_jumbo_packets_pass_on_the_interfaces_of_each_rail(ranks):
     await ranks[0].ping_rails(addresses[1])
 
 
-async def test_container_has_exactly_its_devices(ranks):
+async def test_a_rank_has_only_its_gpus_and_rdma_devices(ranks):
     gpus = {"nvidiactl", *(f"nvidia{index}" for index in range(hardware.GPUS))}
     verbs = {f"{kind}{rail}" for kind in ("umad", "uverbs") for rail in range(layout.RAILS)}
     for rank in ranks:
@@ -40,13 +40,13 @@ async def test_container_has_exactly_its_devices(ranks):
         assert await rank.list_devices("/dev/infiniband") == {"rdma_cm", *verbs}
 
 
-async def test_shared_memory_and_memlock_are_those_of_the_policy(ranks):
+async def test_a_rank_has_the_shared_memory_and_ipc_lock_of_the_policy(ranks):
     for rank in ranks:
         await rank.check_shared_memory(64)
         assert await rank.has_capability(views.IPC_LOCK)
 
 
-async def test_rank_has_the_derived_variables_and_reads_the_found_ones_from_a_file(ranks):
+async def test_a_rank_has_derived_variables_in_its_environment_and_device_names_in_nccl_conf(ranks):
     for number, rank in enumerate(ranks):
         assert await rank.read_nccl() == {
             "NCCL_CONF_FILE": "/run/railwright/nccl.conf",

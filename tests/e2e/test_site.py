@@ -23,7 +23,7 @@ asyncio.run(hold())
 """
 
 
-async def test_site_has_no_link_and_no_route_to_anything_outside(real_site):
+async def test_the_network_of_a_site_has_no_link_or_route_to_the_outside(real_site):
     links = real_site.network.run_ip("-o", "link").splitlines()
     names = {line.split(": ")[1].split("@")[0] for line in links}
     bridges = {layout.BRIDGE, *(f"rail{rail}" for rail in range(layout.RAILS))}

@@ -26,7 +26,7 @@ async def ranks_with_functions(installed, real_site):
         yield running
 
 
-async def test_function_of_each_pool_is_the_interface_of_its_rail(real_site, ranks_with_functions):
+async def test_the_virtual_function_of_each_pool_is_the_interface_of_its_rail(real_site, ranks_with_functions):
     subnets = [f"10.56.{index}" for index in range(layout.FUNCTIONS)]
     addresses = [await rank.check_rails(subnets) for rank in ranks_with_functions]
     await ranks_with_functions[0].ping_rails(addresses[1])
@@ -35,7 +35,7 @@ async def test_function_of_each_pool_is_the_interface_of_its_rail(real_site, ran
         assert not re.findall(r"\bvf\d", links), "every function of the node is in its pod"
 
 
-async def test_container_has_exactly_the_devices_of_its_functions(real_site, ranks_with_functions):
+async def test_a_rank_has_only_the_devices_of_its_virtual_functions(real_site, ranks_with_functions):
     functions = {f"uverbs{layout.RAILS + index}" for index in range(layout.FUNCTIONS)}
     for rank in ranks_with_functions:
         assert await rank.list_devices("/dev/infiniband") == {"rdma_cm", *functions}
@@ -45,7 +45,9 @@ async def test_container_has_exactly_the_devices_of_its_functions(real_site, ran
         await rank.check_shared_memory(64)
 
 
-async def test_ranks_with_functions_have_the_users_tuning_and_the_devices_found(real_site, ranks_with_functions):
+async def test_ranks_have_the_tuning_of_the_job_and_the_devices_of_their_virtual_functions(
+    real_site, ranks_with_functions
+):
     devices = ",".join(layout.name_function_device(index) for index in range(layout.FUNCTIONS))
     for number, rank in enumerate(ranks_with_functions):
         assert f"NCCL_IB_HCA=={devices}\n" in await rank.run("cat", "/run/railwright/nccl.conf")

@@ -34,7 +34,7 @@ async def test_a_pod_without_the_label_is_unchanged_and_causes_no_call(plane, na
     assert timeless(with_webhook) == timeless(without)
 
 
-async def test_the_audit_log_has_changes_and_refusals(plane, namespace, installed):
+async def test_the_audit_log_records_injections_and_refusals(plane, namespace, installed):
     for name, label in (("in", "ib"), ("out", "ibb")):
         try:
             await plane.api.create(pod(name, label=label), namespace=namespace)

@@ -44,7 +44,7 @@ async def create_denied(plane, pod: api.Object, namespace: str) -> str:
     return refused.value.message
 
 
-async def test_the_api_server_finds_no_fault_in_the_expressions(plane, guarded):
+async def test_the_api_server_type_checks_the_admission_policies_without_warnings(plane, guarded):
     kind = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
 
     async def list_checked_policies() -> list[dict]:
@@ -143,7 +143,7 @@ async def _answer(plane, pod: api.Object, namespace: str) -> str:
     return " ".join(plane.api.warnings)
 
 
-async def test_a_namespace_may_ask_for_a_warning_instead(plane, guarded):
+async def test_a_namespace_label_replaces_the_denial_by_a_warning(plane, guarded):
     for namespace, pod in (
         (await guarded(uninjected="warn"), POD(LABELLED)),
         (await guarded(uninjected="warn", fabric="ib"), POD({})),
@@ -164,7 +164,7 @@ LEGITIMATE = {
 }
 
 
-async def test_injected_pods_pass_and_keep_their_devices(plane, guarded, site, person):
+async def test_injected_pods_are_accepted_and_cannot_get_more_devices(plane, guarded, site, person):
     namespace = await guarded()
     await site.install(POLICY, namespace)
     for name, change in LEGITIMATE.items():

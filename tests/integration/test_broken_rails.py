@@ -23,7 +23,7 @@ async def test_a_gang_avoids_a_node_while_a_rail_that_it_needs_is_broken_there(p
     await gangs.wait_bound(plane.api, namespace, 3, f"{gangs.GROUP}=train")
 
 
-async def test_pods_that_do_not_need_the_broken_rail_use_the_node(plane, both, nodes, namespace):
+async def test_a_node_with_a_broken_rail_takes_pods_that_do_not_need_the_rail(plane, both, nodes, namespace):
     await gangs.make_leaves(nodes, a=1)
     await nodes.mark_broken("a-00", "rail1")
     await gangs.wait_for_refusals(both, {"a-00": BROKEN})

@@ -10,7 +10,7 @@ def run(*arguments):
     return asyncio.to_thread(main, ["certs", "rotate", *arguments])
 
 
-async def test_missing_webhook_configurations_are_reported_with_the_next_step(plane, namespace, capsys):
+async def test_certs_rotate_reports_missing_webhook_configurations_with_the_next_step(plane, namespace, capsys):
     async def read_secrets():
         return {secret["metadata"]["name"]: secret for secret in await plane.api.list("Secret", namespace)}
 
@@ -29,6 +29,6 @@ async def test_missing_webhook_configurations_are_reported_with_the_next_step(pl
     assert await read_secrets() == made  # resourceVersion too
 
 
-async def test_a_missing_namespace_is_named(plane, capsys):
+async def test_certs_rotate_names_a_missing_namespace(plane, capsys):
     assert await run("--namespace=no-such-namespace", f"--kubeconfig={plane.kubeconfig}") == 2
     assert 'namespaces "no-such-namespace" not found' in capsys.readouterr().err

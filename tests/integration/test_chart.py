@@ -124,7 +124,7 @@ def test_the_rendered_manifests_are_up_to_date():
     assert ran.stdout == "[]\n", "run: python manifests/charting/render.py"
 
 
-async def test_each_value_reaches_its_field(helm):
+async def test_chart_values_are_rendered_into_their_fields(helm):
     by_name = await render_by_name(
         helm,
         "--set=image.repository=r.example/railwright,image.pullSecrets[0].name=registry",
@@ -183,7 +183,7 @@ async def test_the_webhook_gets_rights_for_claims_only_where_a_fabric_needs_them
         assert (("ClusterRoleBinding", "railwright-webhook-claims") in roles) is granted, fabric
 
 
-async def test_a_value_reaches_the_pods_of_each_component(helm):
+async def test_pod_settings_of_the_chart_reach_every_component(helm):
     pods = {
         "priorityClassName": "low",
         "nodeSelector": {"role": "system"},
@@ -209,7 +209,7 @@ async def test_a_value_reaches_the_pods_of_each_component(helm):
         assert container["args"][-1] == "--x=1"
 
 
-async def test_a_value_reaches_ports_monitors_and_certificates(helm):
+async def test_chart_values_reach_ports_monitors_and_certificates(helm):
     by_name = await render_by_name(
         helm,
         f"--set={MONITORED},clusterDomain=hpc.example,webhook.securePort=10250,extender.dashboard.enabled=true",
@@ -264,7 +264,7 @@ async def test_names_and_namespace_follow_the_release_and_its_overrides(tmp_path
         assert labels["app.kubernetes.io/instance"] == "hpc"
 
 
-async def test_the_smallest_installation_is_admission_only(helm):
+async def test_the_default_values_install_admission_only(helm):
     admission = objects(await helm("template", releases.RELEASE, str(CHART)))
     left = {(kind, name) for _, kind, _, name in admission}
     assert len(left) <= 22, sorted(left)
@@ -423,7 +423,7 @@ def add_token(kubeconfig, token):
     return path
 
 
-async def test_the_notes_name_only_what_is_missing(cluster, installed):
+async def test_the_notes_of_helm_warn_of_a_missing_policy_and_of_a_single_replica(cluster, installed):
     assert "There is no policy yet" in installed.notes
     assert "create configmap railwright-policy --from-file=policy.yaml" in installed.notes
     assert "WARNING" not in installed.notes
@@ -529,7 +529,7 @@ async def test_the_account_of_helms_test_has_the_rights_for_the_check(plane, clu
     assert not {name: text for name, text in hidden.items() if not any(word in text for word in left_out)}
 
 
-async def test_uninstalling_while_the_servers_run_leaves_nothing(cluster, installed):
+async def test_uninstalling_while_the_servers_run_leaves_only_the_policy(cluster, installed):
     began = audit_log.format_now()
     try:
         await cluster.helm("uninstall", releases.RELEASE)
@@ -645,7 +645,7 @@ async def test_a_second_apply_keeps_fields_of_other_writers(plane, cluster, tmp_
         await releases.clear(plane.api)
 
 
-async def test_a_policy_in_the_values_follows_each_apply(plane, cluster, tmp_path):
+async def test_each_apply_updates_the_policy_from_the_values(plane, cluster, tmp_path):
     """With GitOps tools no hook runs, and `helm template` cannot look into the cluster."""
     document = tmp_path / "policy.yaml"
     options = (f"--set-file=policy.document={document}", "--show-only=templates/policy.yaml")

@@ -119,7 +119,7 @@ async def installed(plane, tmp_path_factory):
         await installation.remove()
 
 
-async def test_a_healthy_installation_passes(installed):
+async def test_check_passes_for_a_healthy_installation(installed):
     answer = await installed.until(set())
     assert answer["ok"] is True
     examined = {"dry-run", "ca-bundle", "certificates", "replicas", "volcano-configuration", "uninjected"}
@@ -129,7 +129,7 @@ async def test_a_healthy_installation_passes(installed):
     assert skipped <= {"node-shapes", "claim-devices", "preflight", "images"}, skipped
 
 
-async def test_a_webhook_without_a_server_fails_only_the_dry_run(installed):
+async def test_check_fails_only_the_dry_run_if_no_webhook_answers(installed):
     """Each row is broken in tests/support/broken_installations.py. A rejection comes from a real API server only."""
     before = await installed.api.get(MUTATING, "railwright")
     index = next(n for n, hook in enumerate(before["webhooks"]) if hook["name"] == "pods.railwright.io")

@@ -88,7 +88,7 @@ async def test_pods_created_before_their_claim_template_start_once_it_exists(pla
     assert list(await list_templates(plane, namespace)) == [name]
 
 
-async def test_the_template_of_a_job_exists_before_the_job(plane, installed, namespace, p4d):
+async def test_the_claim_template_of_a_job_is_created_before_the_job(plane, installed, namespace, p4d):
     job = build_job("j", 1, gpus=4)
     job["spec"]["suspend"] = True
     await plane.api.create(job, namespace=namespace, dry_run=True)
@@ -98,7 +98,9 @@ async def test_the_template_of_a_job_exists_before_the_job(plane, installed, nam
     assert list(await list_templates(plane, namespace)) == [entry["resourceClaimTemplateName"]]
 
 
-async def test_a_claim_template_that_cannot_be_written_is_an_event_on_the_pod(plane, installed, namespace, p4d):
+async def test_a_claim_template_that_cannot_be_written_is_reported_by_an_event_on_the_pod(
+    plane, installed, namespace, p4d
+):
     hard = {"count/resourceclaimtemplates.resource.k8s.io": "0"}
     await plane.api.create(manifests.build("ResourceQuota", "q", spec={"hard": hard}), namespace=namespace)
     await conditions.wait_object(plane.api, "ResourceQuota", "q", namespace, status={"hard": hard})

@@ -28,7 +28,7 @@ async def two_nodes(nodes):
         await nodes.make_with_slices(name)
 
 
-async def test_extended_resources_of_device_classes_are_rails(plane, kube, namespace, two_nodes):
+async def test_rails_can_be_extended_resources_of_device_classes(plane, kube, namespace, two_nodes):
     client = plane.api
     places = {await gangs.place(client, namespace, f"p{number}", gpus=1) for number in range(2)}
     assert places == {"slices-0", "slices-1"}  # each node has one device a rail
@@ -42,7 +42,7 @@ async def test_extended_resources_of_device_classes_are_rails(plane, kube, names
     assert await gangs.wait_for_node(client, namespace, "p2") in places
 
 
-async def test_device_plugins_and_slices_are_used_together(plane, kube, namespace, nodes):
+async def test_nodes_with_device_plugins_and_nodes_with_slices_are_used_together(plane, kube, namespace, nodes):
     await nodes.make_with_slices("slices-0")
     await nodes.make("plugin-0", rails=gangs.ONE_EACH)
     first = await gangs.place(plane.api, namespace, "p0", gpus=1)

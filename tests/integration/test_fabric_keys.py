@@ -41,7 +41,7 @@ POLICY = manifests.policy(
 )
 
 
-async def test_the_api_server_accepts_what_the_keys_add(plane, namespace, installed):
+async def test_the_api_server_accepts_pods_of_host_network_device_scope_and_plugin_fabrics(plane, namespace, installed):
     """What they add: tests/unit/injection."""
     limits = {"nvidia.com/gpu": "8", "memory": "1Gi"}
     container = {"command": ["python", "train.py"], "resources": {"limits": limits}}

@@ -71,7 +71,7 @@ def describe_difference(expected: list[str], printed: list[str]) -> str:
     return "" if re.fullmatch(pattern, text) else f"expected:\n{chr(10).join(expected)}\nprinted:\n{text}"
 
 
-async def test_every_command_prints_what_the_page_says(plane, cluster, shell):
+async def test_every_command_of_the_user_guide_prints_the_output_shown_there(plane, cluster, shell):
     (job,) = [block.text for block in pages.blocks(PAGE) if block.language == "yaml"]
     (shell.folder / "job.yaml").write_text(job.replace(f"namespace: {NAMESPACE}", f"namespace: {cluster}"))
     names: dict[str, str] = {}  # of pods on the page and in the cluster

@@ -46,7 +46,9 @@ async def test_dry_runs_of_a_gang_leave_no_assumed_pods(nodes, volcano_gangs, hy
     assert seen <= {"a", "b", "d"}
 
 
-async def test_the_preset_prefers_the_tightest_hyper_node(nodes, volcano_gangs, hyper_nodes):
+async def test_the_volcano_preset_places_a_gang_in_the_smallest_hyper_node_that_holds_it(
+    nodes, volcano_gangs, hyper_nodes
+):
     """HyperNodes that cross the labels' leaves, and no topology in Volcano's configuration."""
     a, b = await gangs.make_leaves(nodes, a=6, b=6)
     groups = {"x": [*a[:2], *b[:3]], "y": [*a[2:4], *b[3:5]], "z": [*a[4:], b[5]]}
@@ -114,7 +116,7 @@ async def test_a_gang_stays_in_the_hyper_node_of_its_constraint(
     assert said["gang"]["state"] == "placed", said
 
 
-async def test_each_partition_stays_in_its_own_leaf(plane, namespace, tree, volcano_gangs):
+async def test_each_partition_of_a_volcano_job_stays_in_one_leaf(plane, namespace, tree, volcano_gangs):
     job = gangs.volcano_job("gang", 8)
     partitions = {"totalPartitions": 2, "partitionSize": 4, "networkTopology": topology("hard", 1)}
     job["spec"]["tasks"][0]["partitionPolicy"] = partitions

@@ -24,7 +24,9 @@ async def test_a_gang_takes_the_smallest_leaf_with_room_for_it(plane, kube, node
     assert set(gangs.list_leaves(placed)) == {"right"}
 
 
-async def test_a_gang_with_preferences_is_scored_and_takes_the_same_leaf(plane, kube, nodes, namespace):
+async def test_a_gang_with_scheduling_preferences_is_placed_by_scores_in_the_smallest_leaf(
+    plane, kube, nodes, namespace
+):
     await gangs.make_leaves(nodes, few=4, right=8, many=11)
     before = kube.proxy.counts["/scheduler/prioritize"]
     await gangs.release(plane.api, namespace, gangs.build_gang("train", 8, **PREFERRING), seen_by=kube.extender)

@@ -7,7 +7,7 @@ from plane.site import BASE
 from railwright.fabric import names, version
 
 
-async def test_the_documented_folder_renders_to_the_base(plane, tmp_path):
+async def test_the_kustomization_of_the_operator_guide_renders_the_base_with_a_policy(plane, tmp_path):
     (text,) = [
         block.text
         for block in pages.blocks(pages.DOCS / "operator-guide.md")

@@ -37,7 +37,7 @@ async def assert_one_of_several_is_chosen(plane):
         await plane.remove_namespace("others")
 
 
-async def test_an_installation_under_another_name_works(plane, nodes, tmp_path):
+async def test_check_passes_for_an_installation_under_another_name_and_namespace(plane, nodes, tmp_path):
     helm = releases.Helm(tmp_path, plane.kubeconfig, namespace=NAMESPACE)
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY)

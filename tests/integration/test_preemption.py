@@ -37,7 +37,9 @@ async def assert_waits(plane, volcano_gangs, name: str) -> None:
     await volcano_gangs.assert_unplaced(name)
 
 
-async def test_preemption_waits_until_victims_are_gone(plane, nodes, namespace, volcano_gangs, urgent):
+async def test_a_preempting_gang_starts_only_once_all_victims_are_deleted(
+    plane, nodes, namespace, volcano_gangs, urgent
+):
     a, b = await gangs.make_leaves(nodes, a=4, b=4)
     await gangs.hold_devices(plane.api, namespace, *b)  # no job of Volcano's: nothing it may preempt
     extender = await volcano_gangs.install(**PREEMPT)

@@ -45,7 +45,7 @@ async def test_the_quickstart_script_installs_and_checks_and_removes(plane, node
     assert await plane.api.get_or_none(WEBHOOKS, "railwright") is None
 
 
-async def test_the_script_does_not_change_other_installations(plane, tmp_path):
+async def test_the_quickstart_script_does_not_change_other_installations(plane, tmp_path):
     await site.Site(plane).prepare()  # the namespace
     await releases.clear(plane.api)
     own = releases.Helm(tmp_path / "own", plane.kubeconfig)

@@ -22,7 +22,7 @@ async def person(plane, site, person):
     await plane.api.delete("RoleBinding", person.user, sites.NAMESPACE)
 
 
-async def test_view_and_edit_include_pod_groups(plane, namespace, person):
+async def test_the_roles_view_and_edit_allow_listing_pod_groups(plane, namespace, person):
     for role in ("view", "edit"):
         await person.allow(role, namespace, "list", "podgroups.scheduling.volcano.sh")
         assert not await person.may("list", "podgroups.scheduling.volcano.sh", "default")

@@ -129,7 +129,9 @@ async def installed(home, module_site):  # in this order: it is unregistered bef
 
 
 @pytest.mark.parametrize("row", ROWS)
-async def test_a_labelled_job_makes_the_pods_of_the_handwritten_job(plane, controllers, nodes, home, installed, row):
+async def test_a_labelled_job_gets_the_same_pods_as_the_handwritten_job(
+    plane, controllers, nodes, home, installed, row
+):
     this = ROWS[row]
     twins, ours = read_jobs(row, "handwritten"), read_jobs(row, "job")
     nads = read_networks(row)

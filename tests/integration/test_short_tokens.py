@@ -64,7 +64,7 @@ async def write_kubeconfig(plane, namespace, tmp_path):
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-async def test_each_command_authenticates_with_a_short_lived_token(site, write_kubeconfig, words):
+async def test_commands_authenticate_with_short_lived_tokens(site, write_kubeconfig, words):
     await site.policy(manifests.policy({"ib": manifests.fabric(gpusPerNode=8)}, defaultFabric="ib"))
     demo = servers.ROOT / "railwright" / "cli" / "demo"
     kubeconfig = write_kubeconfig(lifetime=60)
@@ -73,7 +73,7 @@ async def test_each_command_authenticates_with_a_short_lived_token(site, write_k
 
 
 @pytest.mark.slow
-async def test_a_watch_and_requests_go_on_when_the_first_token_has_expired(plane, namespace, write_kubeconfig):
+async def test_a_watch_and_requests_continue_after_the_first_token_expires(plane, namespace, write_kubeconfig):
     client, cache = await clients.connect(write_kubeconfig(lifetime=15)), Cache()
     first = {"Authorization": f"Bearer {await client.get_token()}"}
     source = reflector.Reflector(client, reflector.WatchSpec(resources.NAMESPACES, cache))

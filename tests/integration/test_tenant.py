@@ -20,7 +20,7 @@ def pod(label: str = "ib", **container) -> dict:
     return manifests.pod("asked", label, limits={"nvidia.com/gpu": 8}, container=container)
 
 
-async def test_explain_by_dry_run_and_by_file_agree_for_every_kind(
+async def test_explain_gives_equal_answers_by_dry_run_and_by_policy_file(
     plane, namespace, installed, person, controllers, tmp_path
 ):
     await asyncio.gather(*map(controllers.start, ("jobset", "lws")))  # both review the pods of their workloads
@@ -80,7 +80,7 @@ async def test_explain_shows_the_changes_or_the_rejection(namespace, installed, 
     assert f"rejected: Pod {namespace}/asked: label railwright.io/fabric 'wrong' is not a fabric of the policy" in out
 
 
-async def test_a_dry_run_changes_no_object_metric_or_event(plane, namespace, installed, person):
+async def test_explain_by_dry_run_changes_no_object_metric_or_event(plane, namespace, installed, person):
     await person.allow("edit", namespace)
     made = await plane.api.create(manifests.build("ConfigMap", "owner"), namespace=namespace)
     reference = {
@@ -100,7 +100,7 @@ async def test_a_dry_run_changes_no_object_metric_or_event(plane, namespace, ins
     assert len(await plane.api.list("Event", namespace)) == 1, "of the pod that was really created, and no other"
 
 
-async def test_a_manifest_of_an_existing_pod_is_explained_too(plane, namespace, installed, person):
+async def test_explain_accepts_the_manifest_of_an_existing_pod(plane, namespace, installed, person):
     await person.allow("edit", namespace)
     await plane.api.create(pod(), namespace=namespace)
     code, out, err = await person("explain", "-", "-n", namespace, stdin=json.dumps(pod()))

@@ -72,7 +72,7 @@ async def test_kubectl_runs_the_plugin(plane, namespace, nodes, site, kubectl):
     assert (wrong[0], "and -A exclude each other" in wrong[2]) == (2, True), wrong
 
 
-async def test_the_command_in_a_message_about_a_missing_right_confirms_it(plane, kubectl):
+async def test_a_message_about_a_missing_right_names_a_command_that_confirms_it(plane, kubectl):
     code, _, err = await kubectl("railwright", "gangs", "--as", "dev")
     question = re.search(r"\(kubectl (auth can-i [^)]+)\)", err)[1]
     assert code == 2
@@ -81,7 +81,7 @@ async def test_the_command_in_a_message_about_a_missing_right_confirms_it(plane,
     assert (await kubectl(*question.split()))[1].strip() == "yes"
 
 
-async def test_every_command_reads_what_kubectl_writes(plane, namespace, nodes, site, tmp_path):
+async def test_commands_read_the_files_that_kubectl_writes(plane, namespace, nodes, site, tmp_path):
     """The commands of docs/interface.md 6.1 read the files that its kubectl commands write."""
     await nodes.make("snap-0", rails=RAIL, labels={LEAF: "leaf-0"})
     await site.policy(POLICY)

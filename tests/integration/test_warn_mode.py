@@ -42,7 +42,7 @@ async def test_in_mode_warn_a_label_only_on_the_job_changes_nothing_and_explain_
     assert "not injected, because it has no label railwright.io/fabric; " in out
 
 
-async def test_a_label_in_the_template_is_denied_and_explain_says_so(plane, denying, person):
+async def test_in_mode_warn_a_label_in_the_template_is_denied_and_explain_says_so(plane, denying, person):
     await person.allow("edit", denying)
     job = manifests.workload("Job", manifests.pod(fabric="ib", schedulerName="nobody"))
     code, out, err = await person("explain", "-", "-n", denying, stdin=json.dumps(job))

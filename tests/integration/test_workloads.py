@@ -119,7 +119,7 @@ async def test_a_workload_that_opts_out_of_its_namespace_needs_no_webhook(plane,
     await plane.api.create(app("Deployment", label="none"), namespace=namespace, dry_run=True)
 
 
-async def test_a_quota_on_the_rails_counts_what_templates_ask(plane, nodes, namespace, installed):
+async def test_a_quota_counts_the_rails_that_templates_request(plane, nodes, namespace, installed):
     await nodes.make("gpu-0")
     hard = {f"requests.{name}": "2" for name in RAILS}
     await plane.api.create(manifests.build("ResourceQuota", "rails", spec={"hard": hard}), namespace=namespace)

@@ -53,7 +53,7 @@ async def preflight(node):
     await node.run("ip", "netns", "delete", "pod")
 
 
-async def test_soft_roce_devices_are_ready(preflight):
+async def test_preflight_finds_soft_roce_devices_ready(preflight):
     code, output = await preflight("--mtu=9000", "--wait=20")
     assert code == 0, output
     assert re.fullmatch(rf"railwright preflight 4 rails ready: {READY}(; warning: GID indexes: .*)?", output.strip()), (
@@ -81,7 +81,7 @@ async def test_soft_roce_devices_are_ready(preflight):
     ],
     ids=["small-mtu", "set-down", "no-address", "port-down-and-no-device"],
 )
-async def test_each_problem_of_a_rail_is_named_and_no_other(preflight, node, breaks, repairs, mtu, problems):
+async def test_preflight_reports_exactly_the_rails_with_a_fault(preflight, node, breaks, repairs, mtu, problems):
     await run_script(node, breaks)
     try:
         code, output = await preflight(f"--mtu={mtu}", "--wait=0")
@@ -91,7 +91,7 @@ async def test_each_problem_of_a_rail_is_named_and_no_other(preflight, node, bre
     assert re.findall(r"rail\d mlx5_\d: (?:[^:,(]|\([^)]*\)|, less)+", output) == problems
 
 
-async def test_devices_of_another_network_namespace_are_missed(preflight, node):
+async def test_preflight_does_not_find_devices_of_another_network_namespace(preflight, node):
     await run_script(node, "ip netns delete pod; rdma system set netns exclusive")
     await add_namespace(node)
     try:

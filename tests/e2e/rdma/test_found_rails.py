@@ -40,7 +40,7 @@ async def read_index(rank: ranks.Rank, device: str, address: str) -> int:
     return int(environment["NCCL_IB_GID_INDEX"])
 
 
-async def test_each_rail_carries_its_bytes_with_variables_in_the_environment(resolving_nodes, pair):
+async def test_rdma_writes_use_each_rail_with_gid_indexes_from_the_environment(resolving_nodes, pair):
     for rank in pair:
         environment = await rank.read_environment()
         assert environment["NCCL_IB_HCA"] == f"={','.join(DEVICES)}"
@@ -97,7 +97,7 @@ async def test_verify_distinguishes_tcp_from_rdma(installed, pair):
     assert output.startswith("TCP, not RDMA: no rail carried data, and "), output
 
 
-async def test_a_fixed_gid_index_of_the_host_is_used_unchanged(pair):
+async def test_the_gid_index_of_the_host_sends_from_the_address_of_the_host(pair):
     """Soft RoCE then sends from the node's address, beside the pod's network: what lint and preflight warn of."""
 
     def write(rank: ranks.Rank, target: str) -> str:

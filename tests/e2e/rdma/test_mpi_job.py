@@ -102,7 +102,7 @@ async def exchange(resolving_nodes, real_site, load_image):
     await plane.api.delete("ConfigMap", "script", rails.NAMESPACE)
 
 
-async def test_ranks_exchange_bytes_over_the_rails(resolving_nodes, exchange):
+async def test_mpi_ranks_exchange_bytes_over_the_rails(resolving_nodes, exchange):
     before = await traffic.count_all_packets(resolving_nodes)
     async with exchange("checked", OVER_UCX) as workers:
         segments = [await traffic.count_segments(worker) for worker in workers]
@@ -112,7 +112,7 @@ async def test_ranks_exchange_bytes_over_the_rails(resolving_nodes, exchange):
     assert max(segments) < traffic.SEGMENTS, "by ssh and Open MPI's daemons"
 
 
-async def test_tcp_of_open_mpi_stays_off_the_rails_by_the_env_that_explain_advises(exchange):
+async def test_open_mpi_over_tcp_avoids_the_rails_with_the_variables_that_explain_advises(exchange):
     async with exchange("off-rails", OVER_TCP) as workers:
         for worker in workers:
             sent = await traffic.count_bytes(worker)

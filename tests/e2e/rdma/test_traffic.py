@@ -23,7 +23,7 @@ async def check_job(nodes, site, name: str, fabric: str, get_gid) -> None:
 
 
 @pytest.mark.main
-async def test_without_the_resource_there_is_no_device(virtual_nodes, real_site, create):
+async def test_a_pod_without_rail_resources_has_no_rdma_device(virtual_nodes, real_site, create):
     pod = pods.describe("no-resource", "roce", on=NODE, command=traffic.SLEEP, image=rdma_image.NAME, skip="devices")
     name = (await create(pod))["metadata"]["name"]
     await pods.wait_ready(real_site.plane.api, rails.NAMESPACE, name, seconds=900)
@@ -32,11 +32,11 @@ async def test_without_the_resource_there_is_no_device(virtual_nodes, real_site,
 
 
 @pytest.mark.main
-async def test_each_rail_carries_its_bytes_and_no_other_does(virtual_nodes, real_site):
+async def test_rdma_writes_on_a_rail_use_only_the_device_of_that_rail(virtual_nodes, real_site):
     await check_job(virtual_nodes, real_site, "rdma-traffic", "roce", traffic.find_gid)
 
 
-async def test_each_rail_carries_its_bytes_with_variables_in_the_file(resolving_nodes, real_site):
+async def test_rdma_writes_use_each_rail_with_gid_indexes_found_by_preflight(resolving_nodes, real_site):
     await check_job(resolving_nodes, real_site, "rdma-found", "checked", traffic.read_gid)
 
 
@@ -77,7 +77,7 @@ async def run_on(site, create, pod: dict) -> tuple[ranks.Rank, str]:
     return ranks.Rank(site, rails.NAMESPACE, name), message
 
 
-async def test_a_rail_without_link_stops_the_pod_with_the_reason(real_site, resolving_nodes, create):
+async def test_preflight_stops_a_pod_whose_rail_has_no_link(real_site, resolving_nodes, create):
     async with traffic.cut(resolving_nodes[NODE], 2):
         name = (await create(pods.describe("no-link", "checked", on=NODE, restartPolicy="Never")))["metadata"]["name"]
         message = await read_preflight(real_site, name, "Failed")
@@ -85,14 +85,14 @@ async def test_a_rail_without_link_stops_the_pod_with_the_reason(real_site, reso
     assert set(re.findall(r"rail\d mlx5_\d: ", message)) == {"rail2 mlx5_2: "}, message
 
 
-async def test_a_pod_without_the_network_is_stopped_with_the_reason(real_site, resolving_nodes, create):
+async def test_preflight_stops_a_pod_without_the_networks_of_its_rails(real_site, resolving_nodes, create):
     pod = pods.describe("no-network", "checked", on=NODE, restartPolicy="Never", skip="networks")
     message = await read_preflight(real_site, (await create(pod))["metadata"]["name"], "Failed")
     for rail in range(layout.RAILS):
         assert f"rail{rail} mlx5_{rail}: no RoCE v2 GID of an address of the pod" in message, message
 
 
-async def test_without_ipc_lock_memory_cannot_be_registered(real_site, resolving_nodes, create):
+async def test_a_pod_without_ipc_lock_is_warned_and_cannot_register_memory(real_site, resolving_nodes, create):
     pod = pods.describe("no-lock", "checked", on=NODE, command=traffic.SLEEP, image=rdma_image.NAME, skip="security")
     rank, message = await run_on(real_site, create, pod)
     assert re.search(r"warning: memlock: is limited to \d+ bytes: grant IPC_LOCK", message), message

@@ -117,7 +117,7 @@ def fail_open(metrics: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if 'name="pods.railwright.io"' in line)
 
 
-async def test_04_each_pod_that_passes_an_unavailable_webhook_is_counted(plane, namespace, shipped):
+async def test_04_pods_that_pass_an_unavailable_webhook_are_counted(plane, namespace, shipped):
     await guard.put(plane.api, namespace)
     before = fail_open(await plane.api.request("GET", "/metrics"))
     await shipped(ports.free(), pods="Ignore")

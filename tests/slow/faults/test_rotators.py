@@ -77,7 +77,7 @@ async def is_injected(plane, namespace) -> bool:
         return False
 
 
-async def test_28_no_request_fails_while_certificate_and_ca_rotate(plane, namespace, rotating, rotated):
+async def test_28_every_request_succeeds_while_certificate_and_ca_rotate(plane, namespace, rotating, rotated):
     creating, issued, renewed = rotated.load, rotated.issued, rotated.renewed
     assert set(issued) == {"tls.crt", "tls.key", "ca.crt"}, "a server has no key but its own"
     assert (creating.failures, creating.lost, creating.uninjected) == ([], 0, 0)
