@@ -29,7 +29,7 @@ yaml.safe_load_all = functools.partial(yaml.load_all, Loader=yaml.CSafeLoader)
 
 
 def pytest_collection_finish():
-    """Leave what collection has made out of each later garbage collection."""
+    """Exclude the objects that collection has made from later garbage collections."""
     gc.freeze()
 
 
@@ -40,7 +40,7 @@ _logging = pytest.StashKey[tuple[list[logging.Handler], int]]()
 # Both as hooks: a fixture for each test takes longer than most unit tests.
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item):
-    """Note the logging that the test finds once its fixtures are set up."""
+    """Store the root logger's handlers and level, after the fixtures of the test and before the test."""
     root = logging.getLogger()
     item.stash[_logging] = (list(root.handlers), root.level)
 

@@ -82,7 +82,7 @@ async def demo(capable_machine, tmp_path_factory):
         process = processes.Process("demo", [sys.executable, str(SCRIPT), "--keep"], logs=logs)
         process.start({"TMPDIR": folder, "PYTHONUNBUFFERED": "1"})
         try:
-            environment, lines = (await process.line(USE, seconds=START_SECONDS)).groups()
+            environment, lines = (await process.wait_line(USE, seconds=START_SECONDS)).groups()
             search = (folder, f"railwright-{process.pid}-", find_networks(process.pid))
             assert all(find_remains(*search).values()), "everything is found while the demo runs"
             yield Demo(process.output(), environment, [line.strip() for line in lines.splitlines()])

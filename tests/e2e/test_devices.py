@@ -19,7 +19,7 @@ async def find_problem(installed) -> str:
     return "" if row["state"] == "ok" else row["detail"]
 
 
-def fail(name: str) -> list[dict]:
+def describe_failure(name: str) -> list[dict]:
     """Return the node's resources, all devices of one of them unhealthy."""
     resources = hardware.list_resources()
     for resource in resources:
@@ -49,7 +49,7 @@ def describe_another(pod: dict) -> dict:
 
 async def test_check_names_a_failed_rail_until_its_devices_are_healthy(installed):
     node = installed.site.nodes[NODE]
-    node.offer(fail(RESOURCE))
+    node.offer(describe_failure(RESOURCE))
     problem = await waiting.wait(lambda: find_problem(installed), describe="check to name the rail")
     assert f"{NODE}: 0 of 16 {RESOURCE} allocatable" in problem
     node.offer(hardware.list_resources())

@@ -1,4 +1,4 @@
-"""Pods reviewed by the webhook through the real API server; what its audit log says. Without a webhook: slow/faults."""
+"""Pods reviewed by the webhook through the real API server, and its audit log. Without a webhook: slow/faults."""
 
 import json
 
@@ -12,7 +12,7 @@ def pod(name: str, *, label: str = "") -> dict:
     return manifests.pod(name, label, schedulerName="nobody")
 
 
-def timeless(created: dict) -> str:
+def strip_generated_fields(created: dict) -> str:
     """Return a pod without the fields that the API server generates for each one."""
     metadata = created["metadata"]
     for key in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
@@ -23,15 +23,15 @@ def timeless(created: dict) -> str:
 
 
 async def test_a_pod_without_the_label_is_unchanged_and_causes_no_call(plane, namespace, installed):
-    before = await sites.metric(installed.webhook, "railwright_requests_total", path="/mutate/pods")
+    before = await sites.read_metric(installed.webhook, "railwright_requests_total", path="/mutate/pods")
     with_webhook = await plane.api.create(pod("plain"), namespace=namespace)
     await plane.api.delete("Pod", "plain", namespace, grace=0)
-    after = await sites.metric(installed.webhook, "railwright_requests_total", path="/mutate/pods")
+    after = await sites.read_metric(installed.webhook, "railwright_requests_total", path="/mutate/pods")
     assert after == before
     await plane.unregister_webhook(namespaces=[namespace])
     without = await plane.api.create(pod("plain"), namespace=namespace)
     await installed.register(namespace)
-    assert timeless(with_webhook) == timeless(without)
+    assert strip_generated_fields(with_webhook) == strip_generated_fields(without)
 
 
 async def test_the_audit_log_records_injections_and_refusals(plane, namespace, installed):

@@ -50,7 +50,7 @@ MATRIX = {  # the kustomization: the chart's values for the same
 }
 
 
-def objects(text: str) -> dict[tuple, dict]:
+def index_objects(text: str) -> dict[tuple, dict]:
     """Return the objects by their identity, without those of the chart's test."""
     by_key: dict[tuple, dict] = {}
     for document in filter(None, yaml.load_all(text, Loader=yaml.CSafeLoader)):  # libyaml: a rendering has 150 KB
@@ -69,7 +69,7 @@ def helm(tmp_path):
 
 
 async def render_chart(helm, *options):
-    return objects(await helm("template", releases.RELEASE, str(CHART), releases.WHOLE, *options))
+    return index_objects(await helm("template", releases.RELEASE, str(CHART), releases.WHOLE, *options))
 
 
 async def render_by_name(helm, *options):
@@ -100,7 +100,7 @@ async def kustomize(folder):
     )
     out, _ = await process.communicate()
     assert process.returncode == 0
-    return objects(out.decode())
+    return index_objects(out.decode())
 
 
 @pytest.mark.parametrize("folder", MATRIX)
@@ -254,7 +254,7 @@ async def test_names_and_namespace_follow_the_release_and_its_overrides(tmp_path
         text = await helm(
             "template", "hpc", str(CHART), releases.WHOLE, *options, *override, "--set-string=policy.document=a"
         )
-        rendered = objects(text)
+        rendered = index_objects(text)
         assert all(name.startswith(prefix) for _, _, _, name in rendered), rendered.keys()
         assert {namespace for _, _, namespace, _ in rendered} == {None, "fabrics"}
         fixed = re.compile(r"(?<!hpc-)railwright-(system|webhook|extender|certs|policy)")
@@ -265,7 +265,7 @@ async def test_names_and_namespace_follow_the_release_and_its_overrides(tmp_path
 
 
 async def test_the_default_values_install_admission_only(helm):
-    admission = objects(await helm("template", releases.RELEASE, str(CHART)))
+    admission = index_objects(await helm("template", releases.RELEASE, str(CHART)))
     left = {(kind, name) for _, kind, _, name in admission}
     assert len(left) <= 22, sorted(left)
     assert ("ClusterRole", "railwright-cluster-view") in left, "`gangs` and `fabric` need no extender"
@@ -283,7 +283,7 @@ async def test_the_quota_for_critical_pods_is_created_on_gke_or_by_a_value(helm)
         (("--set=quota=true",), True),
         (("--api-versions=networking.gke.io/v1",), True),
     ):
-        left = objects(await helm("template", releases.RELEASE, str(CHART), *options))
+        left = index_objects(await helm("template", releases.RELEASE, str(CHART), *options))
         assert any(kind == "ResourceQuota" for _, kind, _, _ in left) is expected, options
 
 

@@ -36,7 +36,7 @@ POLICY = manifests.policy(
 
 
 class Installed:
-    """An installation, and what `check` says of it."""
+    """An installation, and the results of `railwright check` on it."""
 
     def __init__(self, plane):
         self.plane, self.api, self.site = plane, plane.api, site.Site(plane)
@@ -56,7 +56,7 @@ class Installed:
         await asyncio.gather(*(self.settled(deployment) for deployment in await self.api.list("Deployment", NAMESPACE)))
 
     async def settled(self, deployment):
-        """Wait until its pods run, on nodes of kwok."""
+        """Wait until the pods of a Deployment run, on nodes of kwok."""
         name, replicas = deployment["metadata"]["name"], deployment["spec"]["replicas"]
         await conditions.wait_object(self.api, "Deployment", name, NAMESPACE, status={"readyReplicas": replicas})
 
@@ -130,7 +130,7 @@ async def test_check_passes_for_a_healthy_installation(installed):
 
 
 async def test_check_fails_only_the_dry_run_if_no_webhook_answers(installed):
-    """Each row is broken in tests/support/broken_installations.py. A rejection comes from a real API server only."""
+    """Only a real API server rejects a dry run. Failures of the other rows: tests/support/broken_installations.py."""
     before = await installed.api.get(MUTATING, "railwright")
     index = next(n for n, hook in enumerate(before["webhooks"]) if hook["name"] == "pods.railwright.io")
     path = before["webhooks"][index]["clientConfig"]["url"].rpartition(":")[2].partition("/")[2]

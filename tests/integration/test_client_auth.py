@@ -21,7 +21,7 @@ async def test_a_client_certificate_is_accepted_only_on_the_paths_of_its_owner(p
     await plane.api.create(manifests.workload("Deployment", pod, name="serve"), namespace=namespace)
 
     (running,) = await conditions.wait_running(plane.api, namespace, "app=serve", 1)
-    answered = await sites.metric(extender, "railwright_requests_total", path="/scheduler/filter", outcome="ok")
+    answered = await sites.read_metric(extender, "railwright_requests_total", path="/scheduler/filter", outcome="ok")
     assert answered >= 1
     name = running["metadata"]["name"]
     for session in (plane.strangers, plane.session):  # without a certificate; with one of the same authority: `admin`

@@ -26,7 +26,7 @@ async def home(plane, module_nodes):
     await plane.remove_namespace(NAMESPACE)
 
 
-def gpus(pod: dict) -> str:
+def read_gpus(pod: dict) -> str:
     return pod["spec"]["containers"][0].get("resources", {}).get("limits", {}).get("nvidia.com/gpu", "0")
 
 
@@ -73,7 +73,7 @@ async def test_controllers_create_pods_equal_to_the_recorded_ones(plane, home, c
     await plane.api.create(job, namespace=NAMESPACE)
     made = await conditions.wait_running(plane.api, NAMESPACE, this.selector(name), len(expected))
     pods = {comparable_pods.title(pod): pod for pod in made}
-    assert {title: gpus(pod) for title, pod in pods.items()} == expected
+    assert {title: read_gpus(pod) for title, pod in pods.items()} == expected
     if job is BOTH:
         env = {variable["name"] for variable in pods["mpi-both-launcher-xxxxx"]["spec"]["containers"][0]["env"]}
         assert "NVIDIA_VISIBLE_DEVICES" not in env

@@ -1,4 +1,4 @@
-"""The API server accepts the additions of the keys of a fabric that other files do not use."""
+"""The API server accepts pods with the additions of keys of a fabric that no other integration test uses."""
 
 import json
 
@@ -42,7 +42,7 @@ POLICY = manifests.policy(
 
 
 async def test_the_api_server_accepts_pods_of_host_network_device_scope_and_plugin_fabrics(plane, namespace, installed):
-    """What they add: tests/unit/injection."""
+    """tests/unit/injection shows the additions themselves."""
     limits = {"nvidia.com/gpu": "8", "memory": "1Gi"}
     container = {"command": ["python", "train.py"], "resources": {"limits": limits}}
     for name in ("host", "flag", "vendor"):

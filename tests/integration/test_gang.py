@@ -105,4 +105,4 @@ async def test_volcano_calls_every_verb_of_the_example_configuration(plane, node
     await run(plane, "asks", 2)
     for verb in ("prioritize", "allocate", "session-close", "predicate"):
         assert site.proxy.counts[f"/volcano/{verb}"] >= 1, verb
-        assert await sites.metric(extender, "railwright_requests_total", path=f"/volcano/{verb}", outcome="ok")
+        assert await sites.read_metric(extender, "railwright_requests_total", path=f"/volcano/{verb}", outcome="ok")

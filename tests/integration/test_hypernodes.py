@@ -22,10 +22,10 @@ async def hyper_nodes(plane):
     await made.remove()
 
 
-async def events(extender) -> tuple[float, float]:
+async def count_events(extender) -> tuple[float, float]:
     """Return the numbers of allocate and deallocate events so far."""
-    allocated = await sites.metric(extender, EVENTS, path="/volcano/allocate", outcome="ok")
-    return allocated, await sites.metric(extender, EVENTS, path="/volcano/deallocate", outcome="ok")
+    allocated = await sites.read_metric(extender, EVENTS, path="/volcano/allocate", outcome="ok")
+    return allocated, await sites.read_metric(extender, EVENTS, path="/volcano/deallocate", outcome="ok")
 
 
 async def test_dry_runs_of_a_gang_leave_no_assumed_pods(nodes, volcano_gangs, hyper_nodes):
@@ -34,11 +34,11 @@ async def test_dry_runs_of_a_gang_leave_no_assumed_pods(nodes, volcano_gangs, hy
     extender = await volcano_gangs.install(plugins=hypernodes.AWARE)
     seen = set()
     for number, tried in enumerate((3, 2)):  # leaves that can hold all four: a, b and d, then one of them less
-        allocated, deallocated = await events(extender)
+        allocated, deallocated = await count_events(extender)
         (leaf,) = gangs.list_runs(await volcano_gangs.run(f"hard-{number}", 4, **HARD))
         seen.add(leaf)
         await sites.wait_metric(extender, "railwright_assumed_pods", 0)
-        new_allocated, new_deallocated = await events(extender)
+        new_allocated, new_deallocated = await count_events(extender)
         taken, returned = new_allocated - allocated, new_deallocated - deallocated
         assert returned == 2 * 4 * tried, "each leaf is tried twice over (knowledge of Volcano: 2TH)"
         assert taken == returned + 4, "and the best of them is taken in the end"
@@ -122,7 +122,7 @@ async def test_each_partition_of_a_volcano_job_stays_in_one_leaf(plane, namespac
     job["spec"]["tasks"][0]["partitionPolicy"] = partitions
     job["spec"]["networkTopology"] = topology("hard", 2)
     await plane.api.create(job, namespace=namespace)
-    pods = await volcano_gangs.running("gang", 8)
+    pods = await volcano_gangs.wait_running("gang", 8)
     leaves = defaultdict(set)
     for pod, leaf in zip(pods, gangs.list_leaves(pods), strict=True):
         leaves[pod["metadata"]["labels"][PARTITION]].add(leaf)

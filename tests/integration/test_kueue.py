@@ -85,10 +85,10 @@ def build_job(name, size, *, fabric="ib", gpus=8, annotations=None, **pods):
 async def run(plane, namespace, job, size):
     """Create a job, and return its pods when they run."""
     await plane.api.create(job, namespace=namespace)
-    return await running(plane, namespace, job["metadata"]["name"], size)
+    return await wait_running(plane, namespace, job["metadata"]["name"], size)
 
 
-async def running(plane, namespace, name, size):
+async def wait_running(plane, namespace, name, size):
     return await conditions.wait_running(plane.api, namespace, f"{gangs.JOB_NAME}={name}", size)
 
 
@@ -130,7 +130,7 @@ async def test_a_requeued_job_keeps_its_injected_devices_and_settings(plane, nam
     assert list_limits([template]) == [PER_POD]
     assert list_topology(template) == {PREFERRED: LEAF}
     await set_active(plane, namespace, workload, active=True)
-    again = await running(plane, namespace, "j", 2)
+    again = await wait_running(plane, namespace, "j", 2)
     assert {pod["metadata"]["uid"] for pod in again}.isdisjoint(pod["metadata"]["uid"] for pod in pods)
     assert list_limits(again) == [PER_POD] * 2
     assert list_additions(again) == before
@@ -187,7 +187,7 @@ async def test_a_quota_counts_the_devices_of_waiting_jobs(plane, namespace, make
     )
     assert not await plane.api.list("Pod", namespace, labels=f"{gangs.JOB_NAME}=second")
     await plane.api.delete(JOB, "first", namespace)
-    assert list_limits(await running(plane, namespace, "second", 2)) == [PER_POD] * 2
+    assert list_limits(await wait_running(plane, namespace, "second", 2)) == [PER_POD] * 2
 
 
 async def test_a_job_that_is_admitted_with_fewer_pods_keeps_devices(plane, namespace, make_queue):
@@ -210,7 +210,7 @@ async def test_a_pod_on_a_replaced_node_has_devices(plane, namespace, make_queue
     await plane.api.patch("Node", lost, {"spec": {"taints": [taint]}})
 
     async def is_replaced():
-        replaced = await running(plane, namespace, "j", 2)
+        replaced = await wait_running(plane, namespace, "j", 2)
         assert {gangs.get_node(pod) for pod in replaced} == {*members} - {lost}
         return replaced
 
@@ -225,7 +225,7 @@ async def test_an_elastic_job_grows_with_devices(plane, namespace, make_queue):
     job["spec"] |= {"completions": 3, "parallelism": 1}
     await run(plane, namespace, job, 1)
     await plane.api.patch(JOB, "j", {"spec": {"parallelism": 3}}, namespace)
-    assert list_limits(await running(plane, namespace, "j", 3)) == [PER_POD] * 3
+    assert list_limits(await wait_running(plane, namespace, "j", 3)) == [PER_POD] * 3
 
 
 # --- claims ----------------------------------------------------------------------------------------------

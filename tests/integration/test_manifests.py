@@ -23,17 +23,17 @@ async def test_the_kustomization_of_the_operator_guide_renders_the_base_with_a_p
     rendered = list(yaml.safe_load_all(await plane.kubectl("kustomize", str(own))))
     base = list(yaml.safe_load_all(await plane.kubectl("kustomize", str(BASE))))
     policy_of_ours = ("ConfigMap", names.POLICY_CONFIGMAP)
-    assert policy_of_ours not in map(name_of, base), "applying the base again would put it over the operator's"
-    assert sorted(map(name_of, rendered)) == sorted([*map(name_of, base), policy_of_ours])
-    images = {c["image"] for tree in rendered if tree["kind"] == "Deployment" for c in containers(tree)}
+    assert policy_of_ours not in map(read_identity, base), "applying the base again would put it over the operator's"
+    assert sorted(map(read_identity, rendered)) == sorted([*map(read_identity, base), policy_of_ours])
+    images = {c["image"] for tree in rendered if tree["kind"] == "Deployment" for c in list_containers(tree)}
     assert images == {f"REGISTRY/railwright:{version.VERSION}"}
-    (config_map,) = [tree for tree in rendered if name_of(tree) == policy_of_ours]
+    (config_map,) = [tree for tree in rendered if read_identity(tree) == policy_of_ours]
     assert config_map["data"][names.POLICY_KEY] == policy
 
 
-def name_of(tree: dict) -> tuple[str, str]:
+def read_identity(tree: dict) -> tuple[str, str]:
     return tree["kind"], tree["metadata"]["name"]
 
 
-def containers(deployment: dict) -> list[dict]:
+def list_containers(deployment: dict) -> list[dict]:
     return deployment["spec"]["template"]["spec"]["containers"]

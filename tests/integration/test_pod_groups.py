@@ -44,7 +44,7 @@ async def start(plane, namespace, name, size, key) -> None:
     await plane.api.create(build_group(name, size, key), namespace=namespace)
 
 
-async def bound(plane, namespace, name, size) -> apis.Objects:
+async def wait_bound(plane, namespace, name, size) -> apis.Objects:
     return await gangs.wait_bound(plane.api, namespace, size, f"of={name}")
 
 
@@ -67,7 +67,7 @@ async def test_a_gang_that_fits_nowhere_does_not_block_the_next_gang(plane, kube
     await start(plane, namespace, "big", size, key)
     await wait_refused(plane, namespace, "big")
     await plane.api.create(build_group("next", 8), namespace=namespace)
-    assert set(gangs.list_leaves(await bound(plane, namespace, "next", 8))) == {"right"}
+    assert set(gangs.list_leaves(await wait_bound(plane, namespace, "next", 8))) == {"right"}
 
 
 @pytest.mark.parametrize("key", ["", gangs.LEAF], ids=["no key", "leaf key"])
@@ -78,7 +78,7 @@ async def test_two_simultaneous_gangs_get_a_leaf_each(plane, kube, nodes, namesp
     await asyncio.gather(
         *(plane.api.create(build_group(name, 6, key), namespace=namespace) for name in ("left", "right"))
     )
-    leaves = [set(gangs.list_leaves(await bound(plane, namespace, name, 6))) for name in ("left", "right")]
+    leaves = [set(gangs.list_leaves(await wait_bound(plane, namespace, name, 6))) for name in ("left", "right")]
     assert sorted(leaves, key=str) == [{"one"}, {"two"}]
 
 

@@ -21,7 +21,7 @@ async def urgent(plane):
     await plane.api.delete("PriorityClass", name)
 
 
-async def terminating(volcano_gangs, name: str, count: int) -> list[dict]:
+async def wait_terminating(volcano_gangs, name: str, count: int) -> list[dict]:
     async def list_deleted():
         going = [pod for pod in await volcano_gangs.pods(name) if "deletionTimestamp" in pod["metadata"]]
         assert len(going) == count, f"{len(going)} of {name} terminate"
@@ -44,20 +44,20 @@ async def test_a_preempting_gang_starts_only_once_all_victims_are_deleted(
     await gangs.hold_devices(plane.api, namespace, *b)  # no job of Volcano's: nothing it may preempt
     extender = await volcano_gangs.install(**PREEMPT)
     victims = await volcano_gangs.run("victim", 4, annotations=STAYS)
-    announced = await sites.metric(extender, "railwright_requests_total", path="/volcano/allocate")
+    announced = await sites.read_metric(extender, "railwright_requests_total", path="/volcano/allocate")
 
     await volcano_gangs.create("urgent", 4, priority=urgent)
-    going = await terminating(volcano_gangs, "victim", 4)
+    going = await wait_terminating(volcano_gangs, "victim", 4)
     await assert_waits(plane, volcano_gangs, "urgent")
     assert await gangs.list_full(volcano_gangs.site, a, gpus=8) == set(a)
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
-    assert await sites.metric(extender, "railwright_requests_total", path="/volcano/allocate") > announced
+    assert await sites.read_metric(extender, "railwright_requests_total", path="/volcano/allocate") > announced
 
-    await volcano_gangs.let_go(going[:3])
+    await volcano_gangs.end_terminating(going[:3])
     await assert_waits(plane, volcano_gangs, "urgent")  # all or none
     await sites.wait_metric(extender, "railwright_assumed_pods", 3)  # announced in each session, never committed
     assert await gangs.list_full(volcano_gangs.site, a, gpus=8) == set(a), "nor are they anybody else's"
-    await volcano_gangs.let_go(going[3:])
-    pods = await volcano_gangs.running("urgent", 4)
+    await volcano_gangs.end_terminating(going[3:])
+    pods = await volcano_gangs.wait_running("urgent", 4)
     assert {*map(gangs.get_node, pods)} == {*map(gangs.get_node, victims)} == set(a)
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)

@@ -31,7 +31,7 @@ RARE = {
 Right = tuple[str, str, str]  # verb, group, resource with its subresource
 
 
-def objects() -> list[dict]:
+def read_objects() -> list[dict]:
     return [
         document
         for path in (*sorted(BASE.glob("*.yaml")), CLAIMS)
@@ -40,9 +40,9 @@ def objects() -> list[dict]:
     ]
 
 
-ROLES = {(item["kind"], item["metadata"]["name"]): item for item in objects() if item["kind"].endswith("Role")}
-BINDINGS = [item for item in objects() if item["kind"].endswith("RoleBinding")]
-ACCOUNTS = [item["metadata"]["name"] for item in objects() if item["kind"] == "ServiceAccount"]
+ROLES = {(item["kind"], item["metadata"]["name"]): item for item in read_objects() if item["kind"].endswith("Role")}
+BINDINGS = [item for item in read_objects() if item["kind"].endswith("RoleBinding")]
+ACCOUNTS = [item["metadata"]["name"] for item in read_objects() if item["kind"] == "ServiceAccount"]
 
 
 class Grant:
@@ -54,7 +54,7 @@ class Grant:
     def covers(self, call: dict) -> bool:
         there = call["objectRef"]
         return (
-            right_of(call) == self.right
+            read_right(call) == self.right
             and (not self.names or there.get("name") in self.names)
             and self.namespace in {None, there.get("namespace")}
         )
@@ -65,7 +65,7 @@ class Grant:
         return f"{verb} {resource}.{group}{only} in {self.namespace or 'any namespace'}"
 
 
-def grants(account: str) -> Iterator[Grant]:
+def list_grants(account: str) -> Iterator[Grant]:
     for binding in BINDINGS:
         if not any(
             subject["kind"] == "ServiceAccount" and subject["name"] == account for subject in binding["subjects"]
@@ -81,13 +81,13 @@ def grants(account: str) -> Iterator[Grant]:
                         )
 
 
-def right_of(call: dict) -> Right:
+def read_right(call: dict) -> Right:
     there = call["objectRef"]
     resource = "/".join(filter(None, (there.get("resource", ""), there.get("subresource"))))
     return call["verb"], there.get("apiGroup", ""), resource
 
 
-def calls(plane, account: str) -> list[dict]:
+def list_requests(plane, account: str) -> list[dict]:
     """Return the account's requests so far, from the API server's audit log."""
     return [
         line
@@ -133,7 +133,7 @@ async def exercise_certs(plane, namespace: str, site) -> None:
         await installed.recreate_secret("railwright-extender-tls")
         written = await installed.wait_for_bundle()
         for _ in range(3):  # another writer overwrites it again and again
-            await installed.overwrite()
+            await installed.remove_bundles()
             assert await installed.wait_for_bundle() == written
         await conditions.wait_event(plane.api, "default", installed_names.OVERWRITTEN, "caBundle", of=rotation.NAME)
     finally:
@@ -154,17 +154,17 @@ async def exercised(plane, namespace, nodes, site):
 
 async def test_t14_servers_use_exactly_the_rights_that_their_roles_grant(plane, exercised):
     for account in ACCOUNTS:
-        made = calls(plane, account)
+        made = list_requests(plane, account)
         assert made, f"no test has run anything as {account}: add what it does to `exercised`"
         # What is also allowed was denied while another test had the roles away, or before they were in effect again.
         rights: dict[bool, set] = {True: set(), False: set()}
         for request in made:
             is_allowed = request["annotations"]["authorization.k8s.io/decision"] == "allow"
-            rights[is_allowed].add((right_of(request), request["objectRef"].get("namespace")))
+            rights[is_allowed].add((read_right(request), request["objectRef"].get("namespace")))
         denied = {right for right, _ in rights[False] - rights[True]}
         assert not denied, f"{account} was denied {denied}: its role lacks them, or it should not ask"
-        granted = list(grants(account))
-        beyond = {right_of(request) for request in made if not any(grant.covers(request) for grant in granted)}
+        granted = list(list_grants(account))
+        beyond = {read_right(request) for request in made if not any(grant.covers(request) for grant in granted)}
         assert not beyond, f"{account} did {beyond}, which no role of the manifests grants"
         idle = [str(grant) for grant in granted if not is_used(grant, account, made)]
         assert not idle, f"{account} never used {idle}: take them from its role, or give the reason in RARE"

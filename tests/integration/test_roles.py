@@ -36,7 +36,7 @@ async def test_the_role_view_suffices_for_gangs_and_fabric(plane, namespace, nod
     assert code == 2, err
     binding = ("create", "clusterrolebinding", person.user, "--clusterrole=railwright-cluster-view")
     await plane.kubectl(*binding, f"--user={person.user}")
-    await person.permitted("list", "nodes")
+    await person.wait_permitted("list", "nodes")
     gangs, fabric = await asyncio.gather(person("gangs", "-n", namespace), person("fabric"))
     assert (gangs[0], gangs[2]) == (0, ""), gangs
     assert (fabric[0], fabric[2]) == (0, ""), fabric

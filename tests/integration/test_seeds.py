@@ -57,7 +57,7 @@ def read_jobs(site: str, source: str) -> list[dict]:
     jobs = list(yaml.safe_load_all((EXAMPLES / site / f"{source}.yaml").read_text()))
     documents: list[dict] = json.loads(json.dumps(jobs))  # unties YAML's aliases
     for job in documents:
-        if kind_of(job) == manifests.VOLCANO_JOB:
+        if read_kind(job) == manifests.VOLCANO_JOB:
             job["metadata"]["name"] += f"-run-{uuid.uuid4().hex[:8]}"
     return documents
 
@@ -71,7 +71,7 @@ def read_networks(site: str) -> list[dict]:
     return [manifests.network(name, namespace=namespace) for namespace, name in users]
 
 
-def kind_of(job: dict) -> str:
+def read_kind(job: dict) -> str:
     return f"{job['apiVersion']}/{job['kind']}"
 
 
@@ -83,9 +83,9 @@ async def run_jobs(plane, jobs: list[dict], row: Row) -> dict[str, dict]:
     selector = row.selector.format(jobs[0]["metadata"]["name"])
     listed = await conditions.wait_running(plane.api, namespace, selector, row.pods)
     for job in jobs:
-        await plane.api.delete(kind_of(job), job["metadata"]["name"], namespace)
+        await plane.api.delete(read_kind(job), job["metadata"]["name"], namespace)
     for job in jobs:
-        await conditions.wait_gone(plane.api, kind_of(job), job["metadata"]["name"], namespace)
+        await conditions.wait_gone(plane.api, read_kind(job), job["metadata"]["name"], namespace)
     for pod in listed:
         await conditions.wait_gone(plane.api, "Pod", pod["metadata"]["name"], namespace)
     listed = json.loads(RUN.sub("", json.dumps(listed)))

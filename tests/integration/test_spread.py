@@ -16,7 +16,7 @@ def read_shipped(kind: str) -> dict:
     return document_of_kind
 
 
-def deployment() -> dict:
+def build_deployment() -> dict:
     """Return the shipped Deployment for a test namespace, without references to objects of the installation."""
     made = read_shipped("Deployment")
     pod = made["spec"]["template"]["spec"]
@@ -28,7 +28,7 @@ def deployment() -> dict:
     return made
 
 
-async def running(plane, namespace, number, *, revision="0"):
+async def wait_running(plane, namespace, number, *, revision="0"):
     """Wait until only pods of a revision run, and return their nodes."""
 
     async def list_nodes():
@@ -44,15 +44,15 @@ async def running(plane, namespace, number, *, revision="0"):
 async def wait_for_rollout(plane, namespace, revision):
     change = {"spec": {"template": {"metadata": {"annotations": {"revision": revision}}}}}
     await plane.api.patch("Deployment", f"railwright-{NAME}", change, namespace)
-    return await running(plane, namespace, 2, revision=revision)
+    return await wait_running(plane, namespace, 2, revision=revision)
 
 
 async def test_replicas_spread_over_two_nodes_or_share_one(plane, namespace, nodes):
     refusing = [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]
     await nodes.make("control-plane", rails={}, taints=refusing)
     await nodes.make("one", rails={})
-    await plane.api.create(deployment(), namespace=namespace)
-    assert await running(plane, namespace, 2) == ["one", "one"], "a node that refuses them is no second node"
+    await plane.api.create(build_deployment(), namespace=namespace)
+    assert await wait_running(plane, namespace, 2) == ["one", "one"], "a node that refuses them is no second node"
     assert await wait_for_rollout(plane, namespace, "1") == ["one", "one"], "nor does a rollout wait for one"
 
     # other preferences speak against it, and outweigh the preference to part
@@ -60,11 +60,11 @@ async def test_replicas_spread_over_two_nodes_or_share_one(plane, namespace, nod
     for revision in ("2", "3"):
         assert await wait_for_rollout(plane, namespace, revision) == ["one", "two"]
     await plane.api.patch("Deployment", f"railwright-{NAME}", {"spec": {"replicas": 3}}, namespace)
-    assert set(await running(plane, namespace, 3, revision="3")) == {"one", "two"}, "nor do more of them wait"
+    assert set(await wait_running(plane, namespace, 3, revision="3")) == {"one", "two"}, "nor do more of them wait"
 
     await plane.api.create(read_shipped("PodDisruptionBudget"), namespace=namespace)
     await plane.api.patch("Deployment", f"railwright-{NAME}", {"spec": {"replicas": 1}}, namespace)
-    (before,) = await running(plane, namespace, 1, revision="3")
+    (before,) = await wait_running(plane, namespace, 1, revision="3")
     await plane.kubectl("drain", before, "--force", "--timeout=30s")
-    (after,) = await running(plane, namespace, 1, revision="3")
+    (after,) = await wait_running(plane, namespace, 1, revision="3")
     assert {before, after} == {"one", "two"}, "the node of the only replica can be drained"

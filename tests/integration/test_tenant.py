@@ -86,12 +86,12 @@ async def test_explain_by_dry_run_changes_no_object_metric_or_event(plane, names
     reference = {
         "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": made["metadata"]["uid"], "controller": True
     }  # fmt: skip
-    counted = [await sites.metric(installed.webhook, name) for name in COUNTERS]
+    counted = [await sites.read_metric(installed.webhook, name) for name in COUNTERS]
     for label in ("ib", "wrong"):
         tree = pod(label, env=[{"name": "NCCL_IB_HCA", "value": "mlx5_9"}])
         tree["metadata"]["ownerReferences"] = [reference]
         await person("explain", "-", "-n", namespace, stdin=json.dumps(tree))
-    assert [await sites.metric(installed.webhook, name) for name in COUNTERS] == counted
+    assert [await sites.read_metric(installed.webhook, name) for name in COUNTERS] == counted
     assert await plane.api.list("Pod", namespace) == []
     tree["metadata"]["name"] = "real"
     await plane.kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(tree), check=False)

@@ -24,7 +24,7 @@ RAIL = {RAILS[0]: 1}
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def kubectl(plane, tmp_path):
-    """`await kubectl("railwright", ...)`: (exit code, stdout, stderr), with our program on its PATH."""
+    """Return `await kubectl("railwright", ...)`: run kubectl, with our program on its PATH, and return its result."""
     program = tmp_path / "kubectl-railwright"
     program.write_text(f"#!{sys.executable}\nimport sys\nfrom railwright.cli.__main__ import main\nsys.exit(main())\n")
     program.chmod(0o755)

@@ -92,7 +92,7 @@ async def test_verify_needs_rights_for_pods_and_logs_and_counters_also_for_exec(
         await plane.kubectl("create", "role", "commands", "--verb=get,create", "--resource=pods/exec", *inside)
         binding = ("create", "rolebinding", "commands", "--role=commands", f"--user={person.user}")
         await plane.kubectl(*binding, *inside)
-        await person.permitted("create", "pods", namespace, subresource="exec")
+        await person.wait_permitted("create", "pods", namespace, subresource="exec")
         code, out, err = await person(*counting)
         assert (code, err) == (0, ""), out + err
         assert out.startswith("RDMA on 2 of 2 rails: ")

@@ -42,10 +42,10 @@ async def test_a_waiting_gang_holds_no_devices_and_starts_in_one_leaf(plane, nod
     a, b, c = await gangs.make_leaves(nodes, a=4, b=4, c=4)
     await gangs.hold_devices(plane.api, namespace, *a[1:], *b[2:], *c)  # three nodes are free, in two leaves
     extender = await volcano_gangs.install(**PATIENT)
-    taken_back = await sites.metric(extender, REQUESTS, path="/volcano/deallocate")
+    taken_back = await sites.read_metric(extender, REQUESTS, path="/volcano/deallocate")
 
     await volcano_gangs.create("waits", 4)
-    await volcano_gangs.unschedulable("waits", "4 tasks in gang unschedulable")
+    await volcano_gangs.wait_unschedulable("waits", "4 tasks in gang unschedulable")
 
     async def are_explained() -> bool:
         messages = await list_conditions(volcano_gangs)
@@ -57,7 +57,7 @@ async def test_a_waiting_gang_holds_no_devices_and_starts_in_one_leaf(plane, nod
         return True
 
     await waiting.wait(are_explained, describe="conditions of all four pods")
-    assert await sites.metric(extender, REQUESTS, path="/volcano/deallocate") > taken_back
+    assert await sites.read_metric(extender, REQUESTS, path="/volcano/deallocate") > taken_back
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)
 
     # What it was tried on is free for whoever fits.
@@ -70,5 +70,5 @@ async def test_a_waiting_gang_holds_no_devices_and_starts_in_one_leaf(plane, nod
             await release(plane, namespace, names)
 
     volcano_gangs.site.proxy.hook = between_sessions(make_room)
-    assert gangs.list_runs(await volcano_gangs.running("waits", 4)) == ["a"]
+    assert gangs.list_runs(await volcano_gangs.wait_running("waits", 4)) == ["a"]
     await sites.wait_metric(extender, "railwright_assumed_pods", 0)

@@ -13,51 +13,51 @@ from railwright.fabric import quantity
 FABRIC, INJECTION = "railwright.io/fabric", "railwright.io/injection"
 
 
-def policy(**mounts: object) -> str:
+def build_policy(**mounts: object) -> str:
     keys = {"security": {"capabilities": ["IPC_LOCK"]}, "env": {"MARKER": "1"}}
     return manifests.policy({"ib": manifests.fabric(2, mounts={"sharedMemory": "1Gi", **mounts}, **keys)})
 
 
-POLICY = policy()
+POLICY = build_policy()
 VOLCANO = manifests.VOLCANO_JOB
 
 
-def template(*, label: str = "ib", name: str = "t") -> dict:
+def build_template(*, label: str = "ib", name: str = "t") -> dict:
     return manifests.pod(fabric=label, labels={"app": name}, terminationGracePeriodSeconds=0)
 
 
-def app(kind: str, *, label: str = "ib", replicas: int = 1) -> dict:
+def build_app(kind: str, *, label: str = "ib", replicas: int = 1) -> dict:
     """Return a workload with the label, which admission copies into its template."""
-    made = manifests.workload(kind, template(label=label), replicas=replicas)
+    made = manifests.workload(kind, build_template(label=label), replicas=replicas)
     made["spec"]["template"]["metadata"]["labels"].pop(FABRIC, None)
     return made
 
 
-def labelled_template(name: str = "t") -> dict:
+def build_labelled_template(name: str = "t") -> dict:
     """Return a Deployment whose template alone has the label."""
-    made = manifests.workload("Deployment", template(name=name), name=name)
+    made = manifests.workload("Deployment", build_template(name=name), name=name)
     del made["metadata"]["labels"]
     return made
 
 
-def volcano_job(name: str, replicas: int, **spec: object) -> dict:
-    """It has the defaults of Volcano, so that applying it again changes nothing."""
-    made = template(name=name)
+def build_volcano_job(name: str, replicas: int, **spec: object) -> dict:
+    """Return a Volcano Job with the defaults that Volcano sets, so that applying it again changes nothing."""
+    made = build_template(name=name)
     made["spec"]["restartPolicy"] = "Never"
     job = manifests.volcano_job(name, made, {"worker": replicas}, maxRetry=3, **spec)
     job["spec"]["tasks"][0]["maxRetry"] = 3
     return job
 
 
-def limits(made: dict) -> dict:
+def read_limits(made: dict) -> dict:
     return made["spec"]["containers"][0]["resources"]["limits"]
 
 
-async def calls(site) -> float:
-    return await sites.metric(site.webhook, "railwright_requests_total", path="/mutate/workloads")
+async def count_calls(site) -> float:
+    return await sites.read_metric(site.webhook, "railwright_requests_total", path="/mutate/workloads")
 
 
-async def pods_of(plane, namespace: str, count: int, labels: str = "app=t") -> list[dict]:
+async def wait_pods(plane, namespace: str, count: int, labels: str = "app=t") -> list[dict]:
     return await conditions.wait_running(plane.api, namespace, labels, count)
 
 
@@ -80,17 +80,17 @@ def assert_equipped_once(pod: dict) -> None:
 @pytest.mark.parametrize("kind", ["Deployment", "Job"])
 async def test_templates_get_devices_and_their_pods_get_the_other_additions(plane, nodes, namespace, installed, kind):
     await nodes.make("gpu-0")
-    before = await calls(installed)
-    plain = await plane.api.create(app(kind, label=""), namespace=namespace, dry_run=True)
-    assert not set(RAILS) & limits(plain["spec"]["template"]).keys()
-    assert await calls(installed) == before, "without the label there is no call"
-    created = await plane.api.create(app(kind), namespace=namespace)
+    before = await count_calls(installed)
+    plain = await plane.api.create(build_app(kind, label=""), namespace=namespace, dry_run=True)
+    assert not set(RAILS) & read_limits(plain["spec"]["template"]).keys()
+    assert await count_calls(installed) == before, "without the label there is no call"
+    created = await plane.api.create(build_app(kind), namespace=namespace)
     made = created["spec"]["template"]
     assert made["metadata"]["labels"][FABRIC] == "ib"
-    assert {name: limits(made)[name] for name in RAILS} == dict.fromkeys(RAILS, "1")
+    assert {name: read_limits(made)[name] for name in RAILS} == dict.fromkeys(RAILS, "1")
     assert [volume["name"] for volume in made["spec"]["volumes"]] == ["railwright-shm"]
     assert "env" not in made["spec"]["containers"][0]
-    (pod,) = await pods_of(plane, namespace, 1)
+    (pod,) = await wait_pods(plane, namespace, 1)
     assert_equipped_once(pod)
 
 
@@ -98,11 +98,11 @@ async def test_a_label_only_in_the_template_injects_pods_without_a_review_of_the
     plane, nodes, namespace, installed
 ):
     await nodes.make("gpu-0")
-    before = await calls(installed)
-    created = await plane.api.create(labelled_template(), namespace=namespace)
-    assert await calls(installed) == before
-    assert not set(RAILS) & limits(created["spec"]["template"]).keys(), "a quota does not see the devices"
-    (pod,) = await pods_of(plane, namespace, 1)
+    before = await count_calls(installed)
+    created = await plane.api.create(build_labelled_template(), namespace=namespace)
+    assert await count_calls(installed) == before
+    assert not set(RAILS) & read_limits(created["spec"]["template"]).keys(), "a quota does not see the devices"
+    (pod,) = await wait_pods(plane, namespace, 1)
     assert_equipped_once(pod)
 
 
@@ -110,13 +110,13 @@ async def test_a_workload_that_opts_out_of_its_namespace_needs_no_webhook(plane,
     await plane.api.patch("Namespace", namespace, {"metadata": {"labels": {FABRIC: "ib"}}})
 
     async def find_copied() -> dict:
-        created = await plane.api.create(app("Deployment", label="none"), namespace=namespace, dry_run=True)
+        created = await plane.api.create(build_app("Deployment", label="none"), namespace=namespace, dry_run=True)
         return created if created["spec"]["template"]["metadata"]["labels"].get(FABRIC) == "none" else {}
 
     created = await waiting.wait(find_copied, describe="the namespace's label to be seen")
-    assert not set(RAILS) & limits(created["spec"]["template"]).keys()
+    assert not set(RAILS) & read_limits(created["spec"]["template"]).keys()
     await installed.webhook.stop()
-    await plane.api.create(app("Deployment", label="none"), namespace=namespace, dry_run=True)
+    await plane.api.create(build_app("Deployment", label="none"), namespace=namespace, dry_run=True)
 
 
 async def test_a_quota_counts_the_rails_that_templates_request(plane, nodes, namespace, installed):
@@ -125,8 +125,8 @@ async def test_a_quota_counts_the_rails_that_templates_request(plane, nodes, nam
     await plane.api.create(manifests.build("ResourceQuota", "rails", spec={"hard": hard}), namespace=namespace)
     await conditions.wait_object(plane.api, "ResourceQuota", "rails", namespace, status={"hard": hard})
 
-    await plane.api.create(app("StatefulSet", replicas=3), namespace=namespace)
-    await pods_of(plane, namespace, 2)
+    await plane.api.create(build_app("StatefulSet", replicas=3), namespace=namespace)
+    await wait_pods(plane, namespace, 2)
 
     await conditions.wait_object(plane.api, "ResourceQuota", "rails", namespace, status={"used": hard})
     await conditions.wait_event(plane.api, namespace, "FailedCreate", "exceeded quota: rails", "nvidia.com/mlx5_0")
@@ -141,8 +141,8 @@ async def test_volcanos_pod_group_and_queue_count_the_devices(plane, nodes, name
     await conditions.wait_object(plane.api, "Queue", queue, status={"state": "Open"})
 
     try:
-        created = await plane.api.create(volcano_job("gang", 2, queue=queue), namespace=namespace)
-        assert {name: limits(created["spec"]["tasks"][0]["template"])[name] for name in RAILS} == dict.fromkeys(
+        created = await plane.api.create(build_volcano_job("gang", 2, queue=queue), namespace=namespace)
+        assert {name: read_limits(created["spec"]["tasks"][0]["template"])[name] for name in RAILS} == dict.fromkeys(
             RAILS, "1"
         )
 
@@ -166,7 +166,7 @@ async def test_volcanos_pod_group_and_queue_count_the_devices(plane, nodes, name
         assert "nvidia.com/mlx5_0" in message
         assert not await plane.api.list("Pod", namespace)
         await plane.api.patch("Queue", queue, {"spec": {"capability": {"nvidia.com/mlx5_0": "2"}}})
-        for pod in await pods_of(plane, namespace, 2, "app=gang"):
+        for pod in await wait_pods(plane, namespace, 2, "app=gang"):
             assert_equipped_once(pod)
     finally:
         await plane.api.delete(VOLCANO, "gang", namespace)
@@ -219,9 +219,9 @@ def build_unchanged(kind: str) -> dict:
     """
     match kind:
         case "Job":
-            return app("Job")
+            return build_app("Job")
         case "Volcano Job":
-            return volcano_job("t", 1)
+            return build_volcano_job("t", 1)
         case "JobSet":
             made = {**jobs.job_set("t"), "metadata": {"name": "t", "labels": {FABRIC: "ib"}}}
             for job in made["spec"]["replicatedJobs"]:
@@ -232,19 +232,19 @@ def build_unchanged(kind: str) -> dict:
             made["spec"]["successPolicy"] = {"operator": "All"}
             return made
         case _:
-            return app(kind)
+            return build_app(kind)
 
 
 async def test_an_update_patches_only_a_changed_template(plane, namespace, installed):
-    created = await plane.api.create(app("Deployment"), namespace=namespace)
-    text = policy(devInfiniband=True)
+    created = await plane.api.create(build_app("Deployment"), namespace=namespace)
+    text = build_policy(devInfiniband=True)
     await installed.policy(text)
     await sites.wait_policy(installed.webhook, text)
-    before = await calls(installed)
+    before = await count_calls(installed)
     await plane.api.patch("Deployment", "t", {"metadata": {"annotations": {"a": "b"}}}, namespace)
-    assert await calls(installed) == before, "an update of metadata is no call"
+    assert await count_calls(installed) == before, "an update of metadata is no call"
     scaled = await plane.api.patch("Deployment", "t", {"spec": {"replicas": 0}}, namespace)
-    assert await calls(installed) > before, "asked, and again where a controller's write came between"
+    assert await count_calls(installed) > before, "asked, and again where a controller's write came between"
     assert scaled["spec"]["template"] == created["spec"]["template"]
     change = {"spec": {"template": {"metadata": {"annotations": {"restarted": "now"}}}}}
     rolled = await plane.api.patch("Deployment", "t", change, namespace)
@@ -256,8 +256,8 @@ async def test_a_namespace_label_injects_templates(plane, namespace, installed):
     await plane.api.patch("Namespace", namespace, {"metadata": {"labels": {FABRIC: "ib"}}})
 
     async def find_equipped() -> dict:
-        created = await plane.api.create(app("Deployment", label=""), namespace=namespace, dry_run=True)
-        return created if set(RAILS) <= limits(created["spec"]["template"]).keys() else {}
+        created = await plane.api.create(build_app("Deployment", label=""), namespace=namespace, dry_run=True)
+        return created if set(RAILS) <= read_limits(created["spec"]["template"]).keys() else {}
 
     created = await waiting.wait(find_equipped, describe="the namespace's label to be seen")
     assert FABRIC not in created["spec"]["template"]["metadata"]["labels"]

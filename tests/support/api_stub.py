@@ -188,7 +188,7 @@ async def client(stub, tmp_path):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def watch(client):
-    """`await watch(kind)`: a running reflector over a fresh cache, with short pauses."""
+    """Yield `watch(kind)`: start a reflector with short pauses; return it, its cache and its restarts' reasons."""
     running = []
 
     def start(kind=resources.NODES, *, gradual=False, **seconds):

@@ -63,7 +63,7 @@ def links(page: pathlib.Path) -> list[str]:
 
 
 def anchors(page: pathlib.Path) -> set[str]:
-    """Return the anchors of the page on the site; of equal headings only the first has the plain one."""
+    """Return the anchors of the page on the site; of equal headings only the first has the anchor without a number."""
     text = prose(page)
     ids = {match["id"] for pattern in (_NAMED, _ATTRIBUTE) for match in pattern.finditer(text)}
     return ids | {match["id"] or slug(match["text"]) for match in _HEADING.finditer(text)}

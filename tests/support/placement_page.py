@@ -48,7 +48,7 @@ class GangPlacement(msgspec.Struct, frozen=True):
 
     @property
     def result(self) -> str:
-        """Return what that means for the gang."""
+        """The number of leaves and the modelled bandwidth, in words."""
         return f"{text.format_count(self.leaves, 'leaf')}, modelled bandwidth {self.bandwidth:.2f}"
 
 

@@ -104,13 +104,13 @@ async def namespace(plane, nodes):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def controllers(plane):
-    """`await controllers.start("mpi-operator")`: a real controller of jobs, started once a run."""
+    """Return the job controllers: `await controllers.start("mpi-operator")` starts a real one, once a run."""
     return plane.controllers
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def site(plane):
-    """railwright on the plane for one test: roles, policy ConfigMap, servers, registration; schedulers are reset."""
+    """Yield railwright on the plane for one test: roles, policy, servers, registration. Reset schedulers afterwards."""
     from plane import site as sites
 
     async with sites.running(plane) as installation:
@@ -137,7 +137,7 @@ async def kube(plane):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def both(plane):
-    """Yield the same with Volcano, which calls the same extender."""
+    """Yield the installation of `kube` with Volcano as a second caller of its extender."""
     from plane import gangs
 
     async with gangs.beside_volcano(plane) as installation:
@@ -161,7 +161,7 @@ def person(plane, tmp_path):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def volcano_gangs(module_site, namespace):
-    """Yield the Volcano jobs of the test's namespace, and the installation of the file that Volcano asks."""
+    """Yield the Volcano jobs of the test's namespace; Volcano calls the extender of the file's installation."""
     from plane import volcano_gangs as gangs
 
     yield gangs.VolcanoGangs(module_site, namespace)

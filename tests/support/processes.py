@@ -90,7 +90,7 @@ async def begin(
 ) -> Process:
     """Start a server, by its module or its file; `before` runs in the new process, to limit it.
 
-    Waits until it listens, unless it need not.
+    Waits until it listens unless `waits` is False.
     """
     ports = ("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--drain-seconds", "0")
     process = await asyncio.create_subprocess_exec(

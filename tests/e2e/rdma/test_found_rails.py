@@ -98,7 +98,7 @@ async def test_verify_distinguishes_tcp_from_rdma(installed, pair):
 
 
 async def test_the_gid_index_of_the_host_sends_from_the_address_of_the_host(pair):
-    """Soft RoCE then sends from the node's address, beside the pod's network: what lint and preflight warn of."""
+    """Soft RoCE then sends from the node's address instead of the pod's, of which lint and preflight warn."""
 
     def write(rank: ranks.Rank, target: str) -> str:
         return traffic.write("mlx5_0", HOSTS_GID, target, "-n", "50", port=18600)

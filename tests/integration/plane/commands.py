@@ -94,7 +94,7 @@ class Person:
         review = manifests.build("SubjectAccessReview", "", spec=spec)
         return bool((await self._plane.api.create(review))["status"]["allowed"])
 
-    async def permitted(self, verb: str, resource: str, namespace: str = "", *, subresource: str = "") -> None:
+    async def wait_permitted(self, verb: str, resource: str, namespace: str = "", *, subresource: str = "") -> None:
         """Wait until the API server grants a right to the user."""
 
         async def is_permitted() -> bool:
@@ -117,7 +117,7 @@ class Person:
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}
         binding = manifests.build("RoleBinding", self.user, roleRef=reference, subjects=[user])
         await self._plane.api.create(binding, namespace=namespace)
-        await self.permitted(verb, resource, namespace, subresource=subresource)
+        await self.wait_permitted(verb, resource, namespace, subresource=subresource)
 
 
 class Shell:

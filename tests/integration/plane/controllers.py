@@ -54,10 +54,10 @@ def _training_operator(place: Place) -> tuple[list[str], Mapping[str, str]]:
     return flags, {}
 
 
-def _by_configuration(
+def _configure_by_file(
     group: str, version: str = "v1alpha1", **more: Any
 ) -> Callable[[Place], tuple[list[str], Mapping[str, str]]]:
-    """Return the configuration file that JobSet, LeaderWorkerSet and Kueue read."""
+    """Return a function that writes the configuration of JobSet, LeaderWorkerSet or Kueue and returns its option."""
 
     def arguments(place: Place) -> tuple[list[str], Mapping[str, str]]:
         document = {
@@ -85,9 +85,9 @@ def _by_configuration(
 _ARGUMENTS: Mapping[str, Callable[[Place], tuple[list[str], Mapping[str, str]]]] = {
     "mpi-operator": _mpi_operator,
     "training-operator": _training_operator,
-    "jobset": _by_configuration("jobset.x-k8s.io"),
-    "lws": _by_configuration("lws.x-k8s.io"),
-    "kueue": _by_configuration("kueue.x-k8s.io", "v1beta2", **kueue.CONFIGURATION),
+    "jobset": _configure_by_file("jobset.x-k8s.io"),
+    "lws": _configure_by_file("lws.x-k8s.io"),
+    "kueue": _configure_by_file("kueue.x-k8s.io", "v1beta2", **kueue.CONFIGURATION),
 }
 
 
@@ -119,10 +119,10 @@ class Controllers:
         place = Place(self._parts.folder / name, health=ports.free(), webhook=ports.free())
         place.folder.mkdir()
         ready = operators.locate(name)
-        documents = list(_documents(name, ready.manifests))
+        documents = list(_read_documents(name, ready.manifests))
         for document in documents:
             if document["kind"] not in _NOT_CREATED:
-                route = _by_url if self._enter else _on_loopback
+                route = _route_by_url if self._enter else _route_to_loopback
                 await self._api.create(route(document, place.webhook))
         definitions = _list_kind(documents, "CustomResourceDefinition")
         await conditions.wait_established(self._api, *(definition["metadata"]["name"] for definition in definitions))
@@ -131,12 +131,12 @@ class Controllers:
         for secret in _list_kind(documents, "Secret"):
             await self._mount(secret["metadata"], place.folder / _CERTIFICATES, process)
         health = components.Health(f"http://{components.LOOPBACK}:{place.health}/healthz")
-        await schedulers.healthy(self._session, health, process)
+        await schedulers.wait_healthy(self._session, health, process)
         for job in [kind.build("specimen") for kind in jobs.KINDS.values() if kind.controller == name]:
-            await self._takes(job, process)
+            await self._wait_accepted(job, process)
             self.kinds.append(f"{job['apiVersion']}/{job['kind']}")
         if name == "kueue":
-            await self._takes(kueue.build("ResourceFlavor", "specimen"), process)
+            await self._wait_accepted(kueue.build("ResourceFlavor", "specimen"), process)
 
     def _launch(self, name: str, program: pathlib.Path, place: Place, deployment: api.Object) -> processes.Process:
         namespace = deployment["metadata"]["namespace"]
@@ -174,7 +174,7 @@ class Controllers:
         data = await waiting.wait(read_certificate, describe=f"{process.name} to issue certificates\n{process.tail()}")
         _write(folder, data)
 
-    async def _takes(self, job: api.Object, process: processes.Process) -> None:
+    async def _wait_accepted(self, job: api.Object, process: processes.Process) -> None:
         """Create a job by dry run until the API server reaches the controller's webhooks and they accept it."""
 
         async def is_called() -> bool:
@@ -201,7 +201,7 @@ def _write(folder: pathlib.Path, data: Mapping[str, str]) -> None:
     unfinished.rename(folder)
 
 
-def _documents(name: str, path: pathlib.Path) -> Iterator[dict[str, Any]]:
+def _read_documents(name: str, path: pathlib.Path) -> Iterator[dict[str, Any]]:
     for text in path.read_text().split(_MANIFEST_END):
         if not any(f"\n  name: {crd}\n" in text for crd in _NOT_OURS.get(name, ())):  # before parsing: 600 KB each
             yield yaml.load(text, Loader=yaml.CSafeLoader)
@@ -211,7 +211,7 @@ def _list_kind(documents: list[api.Object], kind: str) -> list[api.Object]:
     return [document for document in documents if document["kind"] == kind]
 
 
-def _on_loopback(document: api.Object, port: int) -> api.Object:
+def _route_to_loopback(document: api.Object, port: int) -> api.Object:
     """Route a webhook's Service to loopback, because the plane has no network of Services."""
     if document["kind"] == "Service":
         outside = {"type": "ExternalName", "externalName": "localhost"}
@@ -224,7 +224,7 @@ def _on_loopback(document: api.Object, port: int) -> api.Object:
     return document
 
 
-def _by_url(document: api.Object, port: int) -> api.Object:
+def _route_by_url(document: api.Object, port: int) -> api.Object:
     """Replace a webhook's Service by a URL with its name: an API server that routes to endpoints itself supports no
     ExternalName.
     """

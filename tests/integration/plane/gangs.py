@@ -45,7 +45,7 @@ async def running(on: plane.Plane, *, ignorable: bool = False) -> AsyncIterator[
 
 @contextlib.asynccontextmanager
 async def beside_volcano(on: plane.Plane) -> AsyncIterator[site.Site]:
-    """Yield the same installation with Volcano, which calls the same extender, also after a restart of it."""
+    """Yield the installation of `running` with Volcano as a second caller of its extender, also after a restart."""
     async with running(on) as installation:
         url = f"{installation.proxy.url}/volcano"
         arguments = volcano.extender(url, managed=RAILS, predicateVerb="predicate", httpTimeout="60s")
@@ -110,7 +110,7 @@ async def start_job(installation: site.Site, namespace: str, tree: api.Object) -
 
 async def _wait_until_known(client: api.Api, extender: servers.Server, kind: str, cache: str) -> None:
     async def are_known() -> bool:
-        known = await site.metric(extender, "railwright_cache_objects", kind=cache)
+        known = await site.read_metric(extender, "railwright_cache_objects", kind=cache)
         return known == len(await client.list(kind))
 
     await waiting.wait(are_known, describe=f"the extender to know all {cache}")

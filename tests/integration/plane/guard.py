@@ -41,7 +41,7 @@ async def install(client: api.Api) -> None:
         ({"railwright.io/uninjected": "warn"}, probe({FABRIC: "x"})),
         ({FABRIC: "x", "railwright.io/uninjected": "warn"}, probe({})),
     ):
-        await _in_force(client, labels, pod)
+        await _wait_in_force(client, labels, pod)
 
 
 async def put(client: api.Api, namespace: str) -> None:
@@ -64,7 +64,7 @@ def probe(labels: dict[str, str], **metadata: Any) -> api.Object:
     return pod
 
 
-async def _in_force(client: api.Api, labels: dict[str, str], pod: api.Object) -> None:
+async def _wait_in_force(client: api.Api, labels: dict[str, str], pod: api.Object) -> None:
     name = f"guard-{uuid.uuid4().hex[:6]}"
     metadata = {"name": name, "labels": {**labels, **GUARDED}}
     await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})

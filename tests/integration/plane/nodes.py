@@ -62,7 +62,7 @@ class Nodes:
             manifest["status"]["conditions"] = [_condition(ready=True)]
         self.names.append(name)
         uid = (await self._api.create(manifest))["metadata"]["uid"]
-        await waiting.wait(lambda: self._ready(uid), seconds=120, describe=f"node {name} to be ready")
+        await waiting.wait(lambda: self._is_ready(uid), seconds=120, describe=f"node {name} to be ready")
 
     async def make_with_slices(self, name: str, slices: Sequence[api.Object] = (), **more: Any) -> None:
         """Create a node with devices in ResourceSlices, by default those of `devices`; they are removed with it.
@@ -93,7 +93,7 @@ class Nodes:
             await self._api.delete("Node", name, grace=0)
             self.names.remove(name)
 
-    async def _ready(self, uid: str) -> bool:
+    async def _is_ready(self, uid: str) -> bool:
         """Return True once the node is ready and has no taint of an unready one."""
         if self._listed is None or time.monotonic() > self._listed_at + _LIST_SECONDS:
             self._listed_at = time.monotonic()

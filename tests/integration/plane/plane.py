@@ -190,7 +190,7 @@ class Plane:
         self.processes[name] = process.start(components.ENVIRONMENT)
         health = self.parts.health(name)
         session = self.strangers if health.anonymous else self.session
-        await schedulers.healthy(session, health, process, seconds=180)  # an error here is one of every test
+        await schedulers.wait_healthy(session, health, process, seconds=180)  # an error here is one of every test
 
     async def _install(self) -> None:
         authority = self.certificates.authority.certificate_pem

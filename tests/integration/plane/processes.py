@@ -78,7 +78,7 @@ class Process:
         """Return the current end of the log, to wait for later lines."""
         return self.log.stat().st_size
 
-    async def line(self, pattern: str, *, after: int | None = None, seconds: float = 30) -> re.Match[str]:
+    async def wait_line(self, pattern: str, *, after: int | None = None, seconds: float = 30) -> re.Match[str]:
         """Wait for a line of output that matches; fail at once if the program ends."""
         return await waiting.wait(
             lambda: self._match(pattern, after),

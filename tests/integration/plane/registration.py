@@ -48,17 +48,17 @@ async def register(client: api.Api, name: str, port: int, authority: bytes, name
     """Create or replace the configuration, and wait until the API server calls the webhook."""
     await client.put(build_webhook_configuration(name, port, authority, namespaces))
     for namespace in namespaces:
-        await _until(client, namespace, called=True)
+        await _wait_called(client, namespace, called=True)
 
 
 async def unregister(client: api.Api, name: str, namespaces: Sequence[str]) -> None:
     """Delete the configuration, and wait until the API server has stopped calling the webhook."""
     await client.delete(_KIND, name)
     for namespace in namespaces:
-        await _until(client, namespace, called=False)
+        await _wait_called(client, namespace, called=False)
 
 
-async def _until(client: api.Api, namespace: str, *, called: bool) -> None:
+async def _wait_called(client: api.Api, namespace: str, *, called: bool) -> None:
     """Dry-run pods of an unknown fabric until the webhook refuses them or, with `called` False, no longer does."""
     pod = manifests.pod("webhook-probe", _NO_FABRIC, limits={}, container={"securityContext": STRICT})
     answer: object = None

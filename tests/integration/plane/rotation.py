@@ -54,26 +54,26 @@ class Rotation:
         replica = processes.Process(f"certs-{number}", command, logs=self.plane.logs, cwd=site.ROOT)
         replica.start({"PYTHONUNBUFFERED": "1"})
         self.replicas.append(replica)
-        await replica.line(r"ops listening on (\S+):(\d+)\n")
+        await replica.wait_line(r"ops listening on (\S+):(\d+)\n")
         return replica
 
-    async def ops(self, replica: processes.Process, path: str) -> tuple[int, str]:
-        """Return the answer of a replica's port for probes and metrics."""
-        port = (await replica.line(r"ops listening on (\S+):(\d+)\n")).group(2)
+    async def read_ops(self, replica: processes.Process, path: str) -> tuple[int, str]:
+        """Return the status and text that a replica answers on its port for probes and metrics."""
+        port = (await replica.wait_line(r"ops listening on (\S+):(\d+)\n")).group(2)
         async with self.plane.session.get(f"http://127.0.0.1:{port}{path}") as answer:
             return answer.status, await answer.text()
 
-    async def secret(self, name: str) -> dict[str, bytes]:
+    async def read_secret(self, name: str) -> dict[str, bytes]:
         """Return the contents of a Secret of the installation."""
         secret = await self.plane.api.get("Secret", name, site.NAMESPACE)
         return {key: base64.b64decode(value) for key, value in secret.get("data", {}).items()}
 
-    async def bundles(self, kind: str = _KINDS[0]) -> set[bytes]:
+    async def read_bundles(self, kind: str = _KINDS[0]) -> set[bytes]:
         """Return the caBundles of a configuration."""
         configuration = await self.plane.api.get(kind, NAME)
         return {base64.b64decode(hook["clientConfig"].get("caBundle", "")) for hook in configuration["webhooks"]}
 
-    async def overwrite(self) -> None:
+    async def remove_bundles(self) -> None:
         """Remove the caBundles of the mutating configuration, as an apply of its manifest can."""
         configuration = await self.plane.api.get(_KINDS[0], NAME)
         for hook in configuration["webhooks"]:
@@ -83,17 +83,17 @@ class Rotation:
     async def wait_for_bundle(self) -> bytes:
         """Return the caBundle of the mutating configuration once all its webhooks have one."""
 
-        async def read_bundle() -> bytes:
-            found = await self.bundles()
+        async def find_bundle() -> bytes:
+            found = await self.read_bundles()
             return next(iter(found)) if len(found) == 1 else b""
 
-        return await waiting.wait(read_bundle, describe="a caBundle")
+        return await waiting.wait(find_bundle, describe="a caBundle")
 
     async def wait_issued(self, name: str = "railwright-webhook-tls") -> dict[str, bytes]:
         """Wait until a Secret has been filled, and return its contents."""
 
         async def read_filled() -> dict[str, bytes]:
-            held = await self.secret(name)
+            held = await self.read_secret(name)
             return held if held.get("tls.crt") else {}
 
         return await waiting.wait(read_filled, describe=f"a certificate in Secret {name}")
@@ -104,7 +104,7 @@ class Rotation:
 
         async def read_new() -> dict[str, bytes]:
             secret = await self.plane.api.get_or_none("Secret", name, site.NAMESPACE)
-            held = await self.secret(name) if secret else {}
+            held = await self.read_secret(name) if secret else {}
             return held if held.get("tls.crt") else {}
 
         return await waiting.wait(read_new, describe=f"Secret {name} to be made again")
@@ -117,7 +117,7 @@ class Rotation:
 
         async def update() -> None:
             nonlocal written, swaps
-            held = await self.secret(name)
+            held = await self.read_secret(name)
             if held == written:
                 return
             swaps += 1

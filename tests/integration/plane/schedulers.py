@@ -52,7 +52,7 @@ class Schedulers:
         process = self._running["vc-scheduler"]
         position = process.position()
         self._write(self._parts.volcano_conf, text)
-        await process.line(_LOADED, after=position, seconds=seconds)
+        await process.wait_line(_LOADED, after=position, seconds=seconds)
         refused = _REFUSED.search(process.output(after=position))
         assert refused is None, f"Volcano refused the configuration: {refused and refused['why']}"
         await self.volcano_session(seconds=seconds)
@@ -78,7 +78,7 @@ class Schedulers:
         await process.stop()
         self._write(self._parts.kube_scheduler_conf, text)
         process.start(components.ENVIRONMENT)
-        await healthy(self._session, self._parts.health("kube-scheduler"), process)
+        await wait_healthy(self._session, self._parts.health("kube-scheduler"), process)
         self._in_force["kube"] = text
 
     async def reset(self) -> None:
@@ -114,7 +114,7 @@ def _dump(document: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(document), sort_keys=False)
 
 
-async def healthy(
+async def wait_healthy(
     session: aiohttp.ClientSession, health: components.Health, process: processes.Process, *, seconds: float = 60
 ) -> None:
     """Wait until the program's health check succeeds; fail at once if the program ends."""

@@ -24,13 +24,13 @@ class Server:
     async def start(self, **environment: str) -> "Server":
         """Start it and read both `listening on` lines; it may not be ready yet, see `ready`."""
         self.process.start({"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **environment})
-        self.port = int((await self.process.line(_LINE.format(""), seconds=60)).group(2))
-        self.ops_port = int((await self.process.line(_LINE.format("ops "))).group(2))
+        self.port = int((await self.process.wait_line(_LINE.format(""), seconds=60)).group(2))
+        self.ops_port = int((await self.process.wait_line(_LINE.format("ops "))).group(2))
         return self
 
     async def ready(self) -> "Server":
         """Wait until /readyz succeeds, and return the server."""
-        await schedulers.healthy(self._session, components.Health(f"{self.ops_url}/readyz"), self.process)
+        await schedulers.wait_healthy(self._session, components.Health(f"{self.ops_url}/readyz"), self.process)
         return self
 
     @property

@@ -155,7 +155,7 @@ async def running(on: plane.Plane) -> AsyncIterator[Site]:
         await made.remove()
 
 
-async def metric(server: servers.Server, name: str, **labels: str) -> float:
+async def read_metric(server: servers.Server, name: str, **labels: str) -> float:
     """Return the sum of a metric's samples that carry these labels."""
     total = 0.0
     for line in (await server.metrics()).splitlines():
@@ -170,7 +170,7 @@ async def wait_policy(server: servers.Server, text: str) -> None:
     digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
     async def is_in_force() -> bool:
-        return await metric(server, "railwright_policy_info", digest=digest) == 1
+        return await read_metric(server, "railwright_policy_info", digest=digest) == 1
 
     await waiting.wait(is_in_force, describe=f"policy {digest} to be in force")
 
@@ -179,7 +179,7 @@ async def wait_metric(server: servers.Server, name: str, value: float, **labels:
     """Wait until a metric has this value."""
 
     async def is_reached() -> bool:
-        seen = await metric(server, name, **labels)
+        seen = await read_metric(server, name, **labels)
         assert seen == value, f"{name}{labels} is {seen}"
         return True
 

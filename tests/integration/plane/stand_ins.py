@@ -33,11 +33,11 @@ class StandIns:
     async def start(self) -> None:
         """Start all programs once the installation's objects exist; return when the API server calls the webhook."""
         for kind in ("Deployment", "Service"):
-            await self._exists(kind, f"{self.name}-webhook", self.namespace)
-        await self._exists("ConfigMap", f"{self.name}-policy", self.namespace)
+            await self._wait_exists(kind, f"{self.name}-webhook", self.namespace)
+        await self._wait_exists("ConfigMap", f"{self.name}-policy", self.namespace)
         for kind in KINDS:
-            await self._exists(kind, self.name)
-        self._rotate()
+            await self._wait_exists(kind, self.name)
+        self._start_rotator()
         await self.serve_webhook()
         if self.has_extender:
             await (await self.serve_extender()).ready()
@@ -49,7 +49,7 @@ class StandIns:
         if self._rotator is not None:
             await self._rotator.stop()
 
-    def _rotate(self) -> None:
+    def _start_rotator(self) -> None:
         command = [*commands.RAILWRIGHT, "certs", "rotate", "--watch", "--ops-listen=127.0.0.1:0"]
         command += [self._account("certs"), *rotation.SHORT]
         self._rotator = processes.Process(f"certs-{self.name}", command, logs=self.plane.logs, cwd=site.ROOT)
@@ -87,7 +87,7 @@ class StandIns:
         self._servers.append(server)
         return server
 
-    async def _exists(self, kind: str, name: str, namespace: str | None = None) -> None:
+    async def _wait_exists(self, kind: str, name: str, namespace: str | None = None) -> None:
         await waiting.wait(
             lambda: self.plane.api.get_or_none(kind, name, namespace), seconds=60, describe=f"{kind} {name} to exist"
         )

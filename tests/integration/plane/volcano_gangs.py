@@ -72,14 +72,14 @@ class VolcanoGangs:
     async def run(self, name: str, workers: int, **kinds: Any) -> api.Objects:
         """Create a job; return its pods once all run."""
         await self.create(name, workers, **kinds)
-        return await self.running(name, workers)
+        return await self.wait_running(name, workers)
 
     async def pods(self, name: str) -> api.Objects:
         """Return the pods of a job."""
         listed = await self._api.list("Pod", self.namespace, labels=f"{gangs.VOLCANO_JOB}={name}")
         return sorted(listed, key=gangs.get_rank)
 
-    async def running(self, name: str, count: int) -> api.Objects:
+    async def wait_running(self, name: str, count: int) -> api.Objects:
         """Wait until exactly `count` pods of a job run, and return them."""
         labels = f"{gangs.VOLCANO_JOB}={name}"
         listed = await conditions.wait_running(self._api, self.namespace, labels, count, seconds=90)
@@ -89,7 +89,7 @@ class VolcanoGangs:
         """Assert that no pod of a job has a node."""
         assert not [pod["spec"]["nodeName"] for pod in await self.pods(name) if "nodeName" in pod["spec"]]
 
-    async def unschedulable(self, name: str, part: str = "") -> None:
+    async def wait_unschedulable(self, name: str, part: str = "") -> None:
         """Wait until Volcano reports that a job's PodGroup is unschedulable, in a message with this part.
 
         A session that begins before all pods of the job are created reports missing pods.
@@ -105,7 +105,7 @@ class VolcanoGangs:
 
         await waiting.wait(is_reported, seconds=60, describe=f"job {name} to be found unschedulable: {part}")
 
-    async def let_go(self, leaving: api.Objects) -> None:
+    async def end_terminating(self, leaving: api.Objects) -> None:
         """End terminating pods, as kubelet does, and wait until they are deleted."""
         change = {"metadata": {"annotations": {LINGERS: None}}}
         for pod in leaving:

@@ -61,7 +61,7 @@ async def create(plane, namespace: str, tree: dict) -> dict:
         raise AssertionError(error.message) from None
 
 
-async def refusal(plane, namespace: str, tree: dict) -> str:
+async def read_rejection(plane, namespace: str, tree: dict) -> str:
     """Return the message with which a create request is rejected; "" if it is accepted."""
     try:
         await create(plane, namespace, tree)
@@ -70,7 +70,7 @@ async def refusal(plane, namespace: str, tree: dict) -> str:
     return ""
 
 
-def deployment() -> dict:
+def read_deployment() -> dict:
     documents = yaml.safe_load_all((sites.BASE / "webhook.yaml").read_text())
     return next(document for document in documents if document["kind"] == "Deployment")
 
@@ -86,12 +86,12 @@ async def test_03_only_opted_in_pods_need_a_webhook(plane, namespace, site, ship
 
     await waiting.wait(is_injected, describe="the shipped configuration to be in force")
     await site.webhook.stop()
-    message = await refusal(plane, namespace, pod(fabric="ib"))
+    message = await read_rejection(plane, namespace, pod(fabric="ib"))
     assert 'failed calling webhook "pods.railwright.io"' in message, message
     job = manifests.workload("Job", pod())
     job["metadata"]["labels"] = {FABRIC: "ib"}
-    assert 'failed calling webhook "workloads.railwright.io"' in await refusal(plane, namespace, job)
-    ours = deployment()
+    assert 'failed calling webhook "workloads.railwright.io"' in await read_rejection(plane, namespace, job)
+    ours = read_deployment()
     replica = {"apiVersion": "v1", "kind": "Pod", **ours["spec"]["template"]}
     replica["metadata"] = {**replica["metadata"], "name": "webhook-0", "namespace": sites.NAMESPACE}
     replica["spec"].pop("serviceAccountName", None)  # its account is not what this is about
@@ -107,31 +107,31 @@ async def test_03_only_opted_in_pods_need_a_webhook(plane, namespace, site, ship
         "a workload whose template alone has the label": (namespace, template_alone),
     }
     for name, (where, tree) in unaffected.items():
-        assert await refusal(plane, where, tree) == "", name
+        assert await read_rejection(plane, where, tree) == "", name
     await site.start_webhook(f"--listen=127.0.0.1:{port}")
     await waiting.wait(is_injected, describe="an opted-in pod to be injected again")
 
 
-def fail_open(metrics: str) -> float:
+def count_failed_open(metrics: str) -> float:
     lines = (line for line in metrics.splitlines() if line.startswith("apiserver_admission_webhook_fail_open_count{"))
     return sum(float(line.rpartition(" ")[2]) for line in lines if 'name="pods.railwright.io"' in line)
 
 
 async def test_04_pods_that_pass_an_unavailable_webhook_are_counted(plane, namespace, shipped):
     await guard.put(plane.api, namespace)
-    before = fail_open(await plane.api.request("GET", "/metrics"))
+    before = count_failed_open(await plane.api.request("GET", "/metrics"))
     await shipped(ports.free(), pods="Ignore")
 
     async def has_failed_open() -> bool:
-        message = await refusal(plane, namespace, pod(fabric="ib"))
+        message = await read_rejection(plane, namespace, pod(fabric="ib"))
         assert "railwright has not injected" in message, "called or not, it does not pass"
-        return fail_open(await plane.api.request("GET", "/metrics")) > before
+        return count_failed_open(await plane.api.request("GET", "/metrics")) > before
 
     await waiting.wait(has_failed_open, describe="the API server to call the dead webhook and go on without it")
     await plane.api.patch("Namespace", namespace, {"metadata": {"labels": {"railwright.io/uninjected": "warn"}}})
 
     async def is_warned() -> bool:
-        assert not await refusal(plane, namespace, pod(fabric="ib"))
+        assert not await read_rejection(plane, namespace, pod(fabric="ib"))
         return any("railwright has not injected" in warning for warning in plane.api.warnings)
 
     await waiting.wait(is_warned, describe="a pod to pass with a warning")
@@ -167,7 +167,7 @@ async def test_55_pods_are_injected_or_rejected_while_their_namespace_opts_in(pl
         """Wait until the namespace's label has an effect on new pods."""
 
         async def is_settled() -> bool:
-            if (message := await refusal(plane, namespace, pod("probe"))) or not opted_in:
+            if (message := await read_rejection(plane, namespace, pod("probe"))) or not opted_in:
                 assert not message, message
             return is_whole(await plane.api.create(pod("probe"), namespace=namespace, dry_run=True)) is opted_in
 

@@ -40,7 +40,7 @@ async def assert_first_stays(plane, installed, admitted, event: str) -> None:
         return any(event in message for message in messages)
 
     await waiting.wait(is_told, describe=f"an Event with {event!r}")
-    assert await sites.metric(installed.webhook, "railwright_policy_valid") == 0
+    assert await sites.read_metric(installed.webhook, "railwright_policy_valid") == 0
     async with plane.session.get(f"{installed.webhook.ops_url}/readyz") as answer:
         assert answer.status == 200
 

@@ -84,8 +84,8 @@ async def test_28_every_request_succeeds_while_certificate_and_ca_rotate(plane, 
     assert creating.created > 100
     assert renewed["tls.crt"] != issued["tls.crt"]
     assert set(pki.split_bundle(renewed["ca.crt"])).isdisjoint(pki.split_bundle(issued["ca.crt"]))
-    assert await rotating.bundles() == {renewed["ca.crt"]}
-    assert await rotating.bundles("ValidatingWebhookConfiguration") == {renewed["ca.crt"]}
+    assert await rotating.read_bundles() == {renewed["ca.crt"]}
+    assert await rotating.read_bundles("ValidatingWebhookConfiguration") == {renewed["ca.crt"]}
     presented = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", rotated.webhook.port))
     assert pki.split_bundle(presented.encode()) == pki.split_bundle(renewed["tls.crt"])
 
@@ -100,10 +100,10 @@ async def test_28_every_request_succeeds_while_certificate_and_ca_rotate(plane, 
 async def test_53_a_second_rotator_completes_the_rotation_of_a_stopped_one(rotating, rotated):
     steps = rotated.other.output().count('"message": "step done"')
     assert steps > 0, "the second rotator has ended it"
-    status, exposition = await rotating.ops(rotated.other, "/metrics")
+    status, exposition = await rotating.read_ops(rotated.other, "/metrics")
     assert status == 200
     assert 'railwright_certs_seconds_left{certificate="webhook"}' in exposition
-    assert (await rotating.ops(rotated.other, "/readyz"))[0] == 200
+    assert (await rotating.read_ops(rotated.other, "/readyz"))[0] == 200
     lost = await rotating.wait_issued("railwright-extender-tls")
     made = await rotating.recreate_secret("railwright-extender-tls")
     assert made["tls.crt"] != lost["tls.crt"]
@@ -111,7 +111,7 @@ async def test_53_a_second_rotator_completes_the_rotation_of_a_stopped_one(rotat
 
 
 async def has_bundle_length(rotating, count) -> bool:
-    bundles = await rotating.bundles()
+    bundles = await rotating.read_bundles()
     assert {len(pki.split_bundle(bundle)) for bundle in bundles} == {count}
     return True
 
@@ -122,7 +122,7 @@ async def get_single_authority(rotating) -> dict[str, bytes]:
 
 
 async def has_same_authority(rotating, pem) -> bool:
-    return await rotating.bundles() == {pem}
+    return await rotating.read_bundles() == {pem}
 
 
 async def begin(plane) -> None:

@@ -138,7 +138,7 @@ async def test_a_new_image_is_not_ready_until_its_role_is_applied(plane, release
     began = audit_log.format_now()
     await plane.api.replace({**role, "rules": former})  # as in a version that did not watch this kind
     server, _ = await release.launch()
-    await server.process.line("you may not list configmaps -n railwright-system")
+    await server.process.wait_line("you may not list configmaps -n railwright-system")
     await asyncio.sleep(1)  # several probes
     assert server not in release.behind.ready
     assert len(release.behind.ready) == 2
