@@ -196,7 +196,8 @@ def _configure_check(parser: Parser) -> None:
     )
     parser.add_value(
         "--wait SECONDS",
-        f"Repeat until no check fails, for at most this long (default: {_DEFAULT_WAIT:g}).",
+        f"Repeat until no check fails, for at most this long (default: {_DEFAULT_WAIT:g}). Ends earlier if all that "
+        "fails needs a change by you, such as an invalid policy.",
         type=options.parse_seconds,
         nargs="?",
         const=_DEFAULT_WAIT,

@@ -5,9 +5,11 @@ import io
 import os
 import pty
 import re
+import time
 import xml.etree.ElementTree as ET
 
 import api_stub
+import broken_installations
 import installations
 import objects_stub
 import processes
@@ -111,6 +113,34 @@ async def test_check_with_wait_shows_what_fails_and_prints_the_last_result(insta
     assert (code, err) == (0, "")
     assert out.count("√ API server answers") == 1
     assert "failed" not in out
+
+
+@pytest.mark.parametrize(
+    ("defects", "waits"),
+    [
+        ([broken_installations.edit_policy("roce", "rocev2")], False),
+        (
+            [
+                broken_installations.edit_policy("roce", "rocev2"),
+                broken_installations.put("deployments", "railwright-webhook", 0, "status", "readyReplicas"),
+            ],
+            False,
+        ),
+        ([lambda trees: trees["networks"].clear()], True),
+    ],
+    ids=["invalid policy", "servers without a valid policy", "network that an operator may create"],
+)
+async def test_check_with_wait_stops_early_only_if_every_failure_needs_a_change(
+    installation, check, monkeypatch, defects, waits
+):
+    monkeypatch.setattr(command, "_INTERVAL", 0.02)
+    for defect in defects:
+        defect(installation.trees)
+    begin = time.monotonic()
+    code, _, err = await check("--wait", "2" if waits else "60")
+    assert code == 1
+    assert ("stopped waiting" not in err) == waits
+    assert (time.monotonic() - begin > 2) == waits
 
 
 async def test_the_picture_shows_the_rows_and_needs_no_network(installation, tmp_path):

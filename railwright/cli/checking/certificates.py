@@ -25,7 +25,7 @@ _ROTATE = f"railwright certs rotate (cert-manager: kubectl -n {NAMESPACE} descri
 _READ_LOG = f"railwright certs rotate; the log says why rotation failed: kubectl -n {NAMESPACE} logs deployment/{CERTS}"
 
 
-@row(_ROTATE, each=lambda _: {WEBHOOK: WEBHOOK, EXTENDER: EXTENDER})
+@row(_ROTATE, each=lambda _: {WEBHOOK: WEBHOOK, EXTENDER: EXTENDER}, heals=True)
 def check_certificates(snapshot: Snapshot, server: str) -> Result:
     """Certificates of webhook and extender are valid.
 
@@ -53,6 +53,7 @@ def check_certificates(snapshot: Snapshot, server: str) -> Result:
         return fail(
             f"Secret {name}: tls.crt is no certificate, or tls.key is not its key: the server cannot load them",
             f"kubectl -n {NAMESPACE} delete secret {name}, then: railwright certs rotate",
+            lasting=True,
         )
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if snapshot.now >= end:
@@ -70,6 +71,7 @@ def check_certificates(snapshot: Snapshot, server: str) -> Result:
         return fail(
             f"the certificate does not cover {', '.join(uncovered)}, the host that callers use",
             f"railwright certs rotate with the --namespace and --host by which callers reach {server}",
+            lasting=True,
         )
     if inventory.is_due(certificate, snapshot.now):
         left = "less than a third of its time is left, and it has not been renewed"
@@ -81,6 +83,7 @@ def check_certificates(snapshot: Snapshot, server: str) -> Result:
     f"{_WAIT}railwright certs rotate (it fills caBundle and replaces a CA in two steps; with cert-manager, cainjector "
     "fills caBundle)",
     after=f"certificates/{WEBHOOK}",
+    heals=True,
 )
 def check_ca_bundle(snapshot: Snapshot) -> Result:
     """Every caBundle verifies the webhook certificate.

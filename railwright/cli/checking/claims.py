@@ -35,6 +35,7 @@ def _list_claimed_fabrics(snapshot: Snapshot) -> Mapping[str, claim_templates.Cl
     f"correct what identifies the rail: kubectl get resourceslices -o yaml; {rows.EDIT_POLICY}",
     after="policy",
     each=_list_claimed_fabrics,
+    heals=True,
 )
 def check_claim_devices(snapshot: Snapshot, claims: claim_templates.ClaimedFabric) -> Result:
     """Each node with ResourceSlices has the devices of each rail, and they can be paired with GPUs.

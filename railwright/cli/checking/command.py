@@ -35,6 +35,7 @@ _MODULES = (installation, certificates, admission, nodes, claims, scheduling, po
 GROUPS = {module.GROUP: [item for item in vars(module).values() if isinstance(item, Row)] for module in _MODULES}
 ROWS = {item.anchor: item for listed in GROUPS.values() for item in listed}
 _INTERVAL = 2.0  # seconds between two runs
+_LASTING_RUNS = 5  # --wait ends after so many runs with lasting failures only: right after a change a controller acts
 _INDENT = "    "
 _MARKS = {  # of each state, with its style and its word in the summary; the worst state first
     State.FAIL: ("×", "bold red", "failed"),  # noqa: RUF001 - the mark of linkerd check
@@ -141,13 +142,14 @@ def get_exit_code(results: Sequence[Result], *, strict: bool, allow_unread: bool
     """Return 1 if a check failed, 2 if the cluster was unreadable or, unless allowed, partly readable, else 0."""
     if _is_unreachable(results):
         return output.UNUSABLE
-    if _has_failures(results, strict=strict):
+    if _list_failures(results, strict=strict):
         return output.FINDINGS
     return output.UNUSABLE if any(result.unread for result in results) and not allow_unread else output.OK
 
 
-def _has_failures(results: Sequence[Result], *, strict: bool) -> bool:
-    return any(result.state in (PROBLEMS if strict else (State.FAIL,)) for result in results)
+def _list_failures(results: Sequence[Result], *, strict: bool) -> list[Result]:
+    """Return the failed checks; with `strict`, also those that warned."""
+    return [result for result in results if result.state in (PROBLEMS if strict else (State.FAIL,))]
 
 
 def _is_unreachable(results: Sequence[Result]) -> bool:
@@ -156,13 +158,21 @@ def _is_unreachable(results: Sequence[Result]) -> bool:
 
 
 async def _run_until_passed(client: clients.Client, arguments: argparse.Namespace, problem: str) -> list[Result]:
-    """Run the checks and return the results. With --wait, repeat them until none fails or the time is up."""
-    end, status = time.monotonic() + arguments.wait, f"reading {client.host}"
+    """Run the checks and return the results. With --wait, repeat them until none fails or the time is up.
+
+    Stop earlier if only lasting failures are left for `_LASTING_RUNS` runs.
+    """
+    end, status, lasting_runs = time.monotonic() + arguments.wait, f"reading {client.host}", 0
     while True:
         with output.show_progress(status):
             snapshot = await snapshots.read(client, probed=arguments.namespace_for_probe, problem=problem)
         results = [*rows.run(GROUPS, snapshot)]
-        if time.monotonic() >= end or not _has_failures(results, strict=arguments.strict):
+        failures = _list_failures(results, strict=arguments.strict)
+        if time.monotonic() >= end or not failures:
+            return results
+        lasting_runs = lasting_runs + 1 if all(result.lasting for result in failures) else 0
+        if lasting_runs == _LASTING_RUNS:
+            output.print_note("stopped waiting: what fails needs a change, as its fix says")
             return results
         failed = [f"{result.check}: {result.detail}" for result in results if result.state is State.FAIL]
         waiting = f"waiting for {'; '.join(failed) or 'warnings'}".replace("\n", "; ")

@@ -19,7 +19,9 @@ _INSTALL = (
 )
 
 
-@row("give --kubeconfig or --context of a cluster that you can reach and may use; to verify: kubectl version")
+@row(
+    "give --kubeconfig or --context of a cluster that you can reach and may use; to verify: kubectl version", heals=True
+)
 def check_api_reachable(snapshot: Snapshot) -> Result:
     """API server answers.
 
@@ -30,7 +32,7 @@ def check_api_reachable(snapshot: Snapshot) -> Result:
     return ok(snapshot.server)
 
 
-@row(_INSTALL)
+@row(_INSTALL, heals=True)
 def check_installed(snapshot: Snapshot) -> Result:
     """The webhook is installed.
 
@@ -58,7 +60,7 @@ def _list_servers(snapshot: Snapshot) -> Mapping[str, str]:
     return {name: name for name in (WEBHOOK, EXTENDER, *optional)}
 
 
-@row(f"kubectl -n {NAMESPACE} describe pods", each=_list_servers)
+@row(f"kubectl -n {NAMESPACE} describe pods", each=_list_servers, heals=True)
 def check_replicas(snapshot: Snapshot, server: str) -> Result:
     """The installation's Deployments are ready, the webhook's with at least two replicas.
 
@@ -75,7 +77,7 @@ def check_replicas(snapshot: Snapshot, server: str) -> Result:
     desired, ready = deployment["spec"]["replicas"], get_path(deployment, "status", "readyReplicas") or 0
     scale = f"kubectl -n {NAMESPACE} scale deployment {server} --replicas={1 if server == CERTS else 2}"
     if desired == 0:
-        return fail("scaled to 0", scale)
+        return fail("scaled to 0", scale, lasting=True)
     selector = ",".join(map("=".join, deployment["spec"]["selector"]["matchLabels"].items()))
     read_log = f"kubectl -n {NAMESPACE} logs -l {selector} --tail=-1"
     pods = {str(get_path(pod, "metadata", "name")): pod for pod in snapshot.list_server_pods(server)}
@@ -87,17 +89,22 @@ def check_replicas(snapshot: Snapshot, server: str) -> Result:
     if ready < desired:
         reasons = [f"{name}: {why}" for name, pod in pods.items() for why in _find_reasons(pod)]
         detail = "; ".join([f"{ready} of {desired} ready", *stale[:1], *reasons[:3]])
-        if server in (WEBHOOK, EXTENDER) and not snapshot.peek("policy") and "policy" not in snapshot.unread:
+        needs_policy = server in (WEBHOOK, EXTENDER) and snapshot.policy is None and "policy" not in snapshot.unread
+        if needs_policy and not snapshot.peek("policy"):
             missing = f"ConfigMap {POLICY} does not exist"
-            return fail(f"{detail}; replicas need a policy to become ready, and {missing}", rows.CREATE_POLICY)
-        return fail(detail, f"kubectl -n {NAMESPACE} describe pods -l {selector}; of a pod that runs: {read_log}")
+            detail = f"{detail}; replicas need a policy to become ready, and {missing}"
+            return fail(detail, rows.CREATE_POLICY, lasting=True)
+        fix = f"kubectl -n {NAMESPACE} describe pods -l {selector}; of a pod that runs: {read_log}"
+        return fail(detail, fix, lasting=needs_policy)
     if stale:
         apply = "apply the roles again: {apply}"
         if server == WEBHOOK and any("resourceclaimtemplates" in line for line in stale):
             apply = f"{shortcomings.GRANT_CLAIMS}: {{apply webhook.claims=true}}"
         return warn("; ".join(stale[:3]), f"its log names the missing permission, or the error: {read_log}; {apply}")
     if desired == 1 and server == WEBHOOK:
-        return warn("1 replica: opted-in pods cannot be created while it restarts or its node is drained", scale)
+        return warn(
+            "1 replica: opted-in pods cannot be created while it restarts or its node is drained", scale, lasting=True
+        )
     return ok(f"{ready} of {desired}")
 
 

@@ -55,6 +55,7 @@ def list_nodes(snapshot: Snapshot, fabric: model.Fabric) -> list[object_info.Nod
     f"correct the network or the policy: kubectl get net-attach-def -A; {rows.EDIT_POLICY}",
     after="policy",
     each=list_fabrics,
+    heals=True,
 )
 def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     """Each rail's network exists and fits the policy.
@@ -95,6 +96,7 @@ def _find_shortcoming(
     f"check the device plugin's pods and configuration (kubectl describe node NODE), or {rows.EDIT_POLICY}",
     after="policy rail-networks",
     each=list_fabrics,
+    heals=True,
 )
 def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     """Nodes with accelerators offer each rail's device pool.
@@ -142,6 +144,7 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     "name: kubectl annotate node NODE railwright.io/broken-rails=RAIL --overwrite",
     after="policy rail-offered",
     each=list_fabrics,
+    heals=True,
 )
 def check_rail_dead(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     """No node has lost all devices of a rail.
@@ -188,6 +191,7 @@ def check_node_shapes(snapshot: Snapshot) -> Result:
     "label the nodes (topograph does it), or correct `placement.domains`: kubectl label node NODE KEY=LEAF",
     after="policy",
     each=list_fabrics,
+    heals=True,
 )
 def check_domains(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     """Nodes are in the fabric's topology domains.

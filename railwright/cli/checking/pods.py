@@ -25,6 +25,7 @@ _READ_LOG = f"kubectl -n {NAMESPACE} logs deployment/{WEBHOOK}"
     f"the detail is the API server's error; the webhook's log has more: {_READ_LOG}",
     each=lambda snapshot: {name: name for name in snapshot.require_policy().fabrics},
     after=f"replicas/{WEBHOOK} certificates/{WEBHOOK} ca-bundle webhook-entries policy rail-networks",
+    heals=True,
 )
 def check_dry_run(snapshot: Snapshot, fabric: str) -> Result:
     """A dry-run pod gets its network, by the policy in force.

@@ -44,6 +44,7 @@ class Result(msgspec.Struct, frozen=True):
     name: str = ""
     subject: str = ""
     waits_for: str = ""  # anchor of the failed row that skipped this one
+    lasting: bool = False  # True for a WARN or FAIL that does not end without a change by the operator
 
 
 ok = functools.partial(Result, State.OK)
@@ -71,9 +72,12 @@ class Row(msgspec.Struct, frozen=True):
     assess: Callable[..., Result]  # of the snapshot, and with `each` of one subject
     each: _Subjects | None  # None: the row has no subjects
     after: Sequence[str]  # rows whose failure skips this one
+    heals: bool  # True if controllers may end its failure without a change by the operator, so that --wait waits for it
 
 
-def row(fix: str, *, each: _Subjects | None = None, after: str = "") -> Callable[[Callable[..., Result]], Row]:
+def row(
+    fix: str, *, each: _Subjects | None = None, after: str = "", heals: bool = False
+) -> Callable[[Callable[..., Result]], Row]:
     """Turn a function `check_ANCHOR` into a row, named by the first line of its docstring.
 
     The names in `after` are separated by blanks. ANCHOR/SUBJECT waits for one subject of a row.
@@ -82,7 +86,7 @@ def row(fix: str, *, each: _Subjects | None = None, after: str = "") -> Callable
     def build(assess: Callable[..., Result]) -> Row:
         anchor = assess.__name__.removeprefix("check_").replace("_", "-")
         name, _, explanation = inspect.cleandoc(assess.__doc__ or "").partition("\n")
-        return Row(anchor, name.removesuffix("."), fix, explanation.strip(), assess, each, after.split())
+        return Row(anchor, name.removesuffix("."), fix, explanation.strip(), assess, each, after.split(), heals)
 
     return build
 
@@ -103,9 +107,11 @@ def run(groups: Groups, snapshot: snapshots.Snapshot) -> Iterator[Result]:
             blocked_by[item.anchor] = blocker or item.anchor
         blocked_by |= {f"{item.anchor}/{subject}": item.anchor for subject in failed}
         for subject, result in results.items():
-            hint = fill_placeholders(result.hint or item.fix, deployments) if result.state in PROBLEMS else ""
+            is_problem = result.state in PROBLEMS
+            hint = fill_placeholders(result.hint or item.fix, deployments) if is_problem else ""
+            lasting = is_problem and (result.lasting or not item.heals)
             place = {"group": group, "check": item.anchor, "name": item.name, "subject": subject}
-            yield msgspec.structs.replace(result, **place, hint=hint, waits_for=blocker)
+            yield msgspec.structs.replace(result, **place, hint=hint, waits_for=blocker, lasting=lasting)
 
 
 def _assess(item: Row, snapshot: snapshots.Snapshot) -> Mapping[str, Result]:
