@@ -194,8 +194,6 @@ def rename_fabric(trees):
             "Deployment", "dep", {"labels": {names.FABRIC: "old"}}, labels={names.FABRIC: "old"}
         )
     )
-    # admitted in mode warn: its pods do not get the label, because the template of a Job cannot be changed
-    trees["jobs.v1.batch"].append(installations.build_workload("Job", "job", {}, labels={names.FABRIC: "old"}))
     trees["pods"].append(installations.pod("dep-0", {names.FABRIC: "old"}, {names.INJECTION: "{}"}, gpus=8))
 
 

@@ -75,6 +75,9 @@ def check_uninjected(snapshot: Snapshot) -> Result:
     Fails for opted-in pods that run or are pending without an injection. Not counted: mirror pods of static pods, pods
     that have finished or are being deleted, and pods of namespaces that the webhook's configuration excludes. Nor are
     pods with so many annotations (over 48,000 characters) that the record may not have fit.
+
+    Also fails for workloads whose label did not reach their pods: a Job that existed before its label, or a workload
+    that was created while the webhook was not called.
     """
     labels = {item.metadata.name: item.metadata.labels for item in snapshot.get_all("namespaces")}
     excluded, accelerators = snapshot.excluded_namespaces, snapshot.accelerators
@@ -84,8 +87,14 @@ def check_uninjected(snapshot: Snapshot) -> Result:
         for pod in snapshot.live_pods
         if opt_in.find_missed_label(pod, labels.get(pod.metadata.namespace), accelerators, excluded) is not None
     ]
-    if missing and _is_enforced(snapshot):  # otherwise the row policy says so
-        return fail(f"{len(missing)} of {injected + len(missing)} were not injected: {text.join_first(missing, 5)}")
+    uncopied = [
+        f"{workload.kind.name} {workload.metadata.full_name}: {problem}"
+        for workload in _read_authored_workloads(snapshot)
+        if (problem := keys.describe_uncopied(workload))
+    ]
+    if _is_enforced(snapshot) and (missing or uncopied):  # otherwise the row policy says so
+        share = f"{len(missing)} of {injected + len(missing)} were not injected: {text.join_first(missing, 5)}"
+        return fail(_format_lines([*([share] if missing else ()), *uncopied]), "" if missing else _FIX_MANIFEST)
     return ok(text.format_count(injected, "pod") if injected else "no pod has opted in")
 
 
@@ -248,39 +257,54 @@ def _has_finished(workload: Any) -> bool:
     return any(item.get("type") in _FINISHED and item.get("status") == "True" for item in conditions)
 
 
-@row("each line says what to do in the manifest; pods that exist do not change, so create them again")
-def check_workload_keys(snapshot: Snapshot) -> Result:
-    """Labels and annotations of railwright have an effect where they are, and name fabrics of the policy.
-
-    Examples without effect: the label on a CronJob, which passes no label to its pods; on a Job or JobSet that existed
-    before the label, or that was created while the webhook was not called; an annotation instead of a label; a misspelt
-    key; a pod's key on a workload or on a namespace. Workloads of all kinds that railwright knows are read, but not
-    those that a controller owns or that have ended.
-
-    Also warns about namespaces, workloads and pods that name a fabric which the policy lacks, or which has been
-    removed or renamed: running pods keep their network, but the extender plans nothing for them, and pods that are
-    created again are rejected. So are the pods of a namespace whose label names a fabric with `namespaces` that
-    exclude it.
-    """
-    excluded = snapshot.excluded_namespaces
-    lines: list[str] = []
-    workloads = []
-    for namespace in snapshot.get_all("namespaces"):
-        name = namespace.metadata.name
-        if name not in excluded:
-            lines += [f"Namespace {name}: {message.line}" for message in keys.check_namespace(namespace.metadata)]
+def _read_authored_workloads(snapshot: Snapshot) -> Iterator[templates.Workload]:
+    """Yield the workloads that admission covers, no controller owns, and that have not finished."""
     for kind, tree in snapshot.workloads:
         try:
             workload = templates.read(kind, tree)
         except templates.UnreadableError:
             continue  # its controller cannot read it either
         metadata = workload.metadata
-        if metadata.namespace in excluded or metadata.controller or metadata.deletion_timestamp or _has_finished(tree):
-            continue
-        workloads.append(workload)
-        uncopied = keys.describe_uncopied(workload) if _is_enforced(snapshot) else ""
-        problems = [*([uncopied] if uncopied else ()), *(message.line for message in keys.check_stored(workload))]
-        lines += [f"{workload.kind.name} {metadata.full_name}: {problem}" for problem in problems]
+        is_authored = not metadata.controller and not metadata.deletion_timestamp and not _has_finished(tree)
+        if is_authored and metadata.namespace not in snapshot.excluded_namespaces:
+            yield workload
+
+
+def _format_lines(lines: Sequence[str]) -> str:
+    """Return the first `_MAX_LINES` findings, a line each, and the number of the others."""
+    more = [f"and {len(lines) - _MAX_LINES} more"] if len(lines) > _MAX_LINES else []
+    return "\n".join([*lines[:_MAX_LINES], *more])
+
+
+_FIX_MANIFEST = "each line says what to do in the manifest; pods that exist do not change, so create them again"
+
+
+@row(_FIX_MANIFEST)
+def check_workload_keys(snapshot: Snapshot) -> Result:
+    """Labels and annotations of railwright have an effect where they are, and name fabrics of the policy.
+
+    Examples without effect: the label on a CronJob, which passes no label to its pods; an annotation instead of a
+    label; a misspelt key; a pod's key on a workload or on a namespace. Workloads of all kinds that railwright knows are
+    read, but not those that a controller owns or that have ended. Labels that the webhook should have copied to the
+    pods are in the row `uninjected`.
+
+    Also warns about namespaces, workloads and pods that name a fabric which the policy lacks, or which has been
+    removed or renamed: running pods keep their network, but the extender plans nothing for them, and pods that are
+    created again are rejected. So are the pods of a namespace whose label names a fabric with `namespaces` that
+    exclude it.
+    """
+    workloads = [*_read_authored_workloads(snapshot)]
+    lines = [
+        f"Namespace {namespace.metadata.name}: {message.line}"
+        for namespace in snapshot.get_all("namespaces")
+        if namespace.metadata.name not in snapshot.excluded_namespaces
+        for message in keys.check_namespace(namespace.metadata)
+    ]
+    lines += [
+        f"{workload.kind.name} {workload.metadata.full_name}: {message.line}"
+        for workload in workloads
+        for message in keys.check_stored(workload)
+    ]
     if snapshot.policy and snapshot.policy.is_enforced:
         lines = [
             *_describe_lost_fabrics(snapshot, snapshot.policy, workloads),
@@ -288,8 +312,7 @@ def check_workload_keys(snapshot: Snapshot) -> Result:
             *lines,
         ]
     if lines:
-        more = [f"and {len(lines) - _MAX_LINES} more"] if len(lines) > _MAX_LINES else []
-        return warn("\n".join([*lines[:_MAX_LINES], *more]))
+        return warn(_format_lines(lines))
     if unread := [snapshot.unread[source] for source in WORKLOADS if source in snapshot.unread]:
         raise SkipError("; ".join(dict.fromkeys(unread)), unread=True)
     return ok(text.format_count(len(snapshot.workloads), "workload"))

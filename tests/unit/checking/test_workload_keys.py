@@ -13,14 +13,14 @@ OPTED_IN = {"labels": {names.FABRIC: "roce"}}
 MISSPELT = {"labels": {"railwright.io/fabrik": "roce"}}
 
 
-def assess(source=None, *added, change=None, **more):
-    """Return the result of the row for the installation with additional objects."""
+def assess(source=None, *added, change=None, check="workload-keys", **more):
+    """Return the result of a row for the installation with additional objects."""
     trees = installations.healthy()
     if change:
         change(trees)
     if source:
         trees[source] += added
-    (result,) = [row for row in broken_installations.assess_trees(trees, **more) if row.check == "workload-keys"]
+    (result,) = [row for row in broken_installations.assess_trees(trees, **more) if row.check == check]
     return result
 
 
@@ -28,18 +28,6 @@ NEAR_MISSES = {
     "a CronJob": (
         "cronjobs.v1.batch", installations.build_workload("CronJob", "x", {}, **OPTED_IN),
         "CronJob train/x: LabelNotPassed: label railwright.io/fabric 'roce' of the CronJob has no effect: ",
-    ),
-    "a Job": (
-        "jobs.v1.batch", installations.build_workload("Job", "x", {}, **OPTED_IN),
-        ("Job train/x: label railwright.io/fabric 'roce' of the Job does not reach its pods: the label was set after "
-        "the Job was created, or railwright was not called then, or the policy was in mode warn; the template "
-        "cannot change, so delete the Job, and create it again with the label"),
-    ),
-    "a Deployment": (
-        "deployments.v1.apps", installations.build_workload("Deployment", "x", {}, **OPTED_IN),
-        ("Deployment train/x: label railwright.io/fabric 'roce' of the Deployment does not reach its pods: the "
-        "template lacks the label, because railwright was not called or the policy was in mode warn when the label was "
-        "set; set it in spec.template.metadata.labels"),
     ),
     "annotations": (
         "deployments.v1.apps",
@@ -78,6 +66,36 @@ def test_a_misspelt_key_is_named_with_its_object(name):
 
 
 @pytest.mark.parametrize(
+    ("source", "kind", "problem"),
+    [
+        (
+            "jobs.v1.batch",
+            "Job",
+            (
+                "the label was set after the Job was created, or railwright was not called then, or the policy was in "
+                "mode warn; the template cannot change, so delete the Job, and create it again with the label"
+            ),
+        ),
+        (
+            "deployments.v1.apps",
+            "Deployment",
+            (
+                "the template lacks the label, because railwright was not called or the policy was in mode warn when "
+                "the label was set; set it in spec.template.metadata.labels"
+            ),
+        ),
+    ],
+)
+def test_a_workload_whose_label_did_not_reach_its_pods_fails_the_row_uninjected(source, kind, problem):
+    workload = installations.build_workload(kind, "x", {}, **OPTED_IN)
+    result = assess(source, workload, check="uninjected")
+    line = f"{kind} train/x: label railwright.io/fabric 'roce' of the {kind} does not reach its pods: {problem}"
+    assert (result.state, result.detail) == (rows.State.FAIL, line)
+    assert "create them again" in result.hint
+    assert assess(source, workload).state is rows.State.OK
+
+
+@pytest.mark.parametrize(
     ("source", "tree"),
     [
         ("jobs.v1.batch", installations.build_workload("Job", "x", OPTED_IN, **OPTED_IN)),
@@ -113,6 +131,7 @@ def test_a_misspelt_key_is_named_with_its_object(name):
 )
 def test_other_objects_are_not_reported(source, tree):
     assert assess(source, tree).state is rows.State.OK
+    assert assess(source, tree, check="uninjected").state is rows.State.OK
 
 
 def test_a_pod_of_a_removed_fabric_is_named_itself_once_its_namespace_names_another():
@@ -120,10 +139,16 @@ def test_a_pod_of_a_removed_fabric_is_named_itself_once_its_namespace_names_anot
     assert "the policy has no fabric 'old', named by Pod train/bare: " in assess("pods", pod).detail
 
 
-def test_a_label_of_a_fabric_in_mode_warn_is_not_copied_by_intent():
+def test_a_job_whose_label_did_not_reach_its_pods_does_not_use_a_removed_fabric():
+    job = installations.build_workload("Job", "x", {}, labels={names.FABRIC: "old"})
+    assert assess("jobs.v1.batch", job).state is rows.State.OK
+
+
+@pytest.mark.parametrize("check", ["workload-keys", "uninjected"])
+def test_a_label_that_mode_warn_does_not_copy_is_not_reported(check):
     job = installations.build_workload("Job", "x", {}, **OPTED_IN)
-    result = assess("jobs.v1.batch", job, change=broken_installations.edit_policy("fabrics:", "mode: warn\nfabrics:"))
-    assert result.state is rows.State.OK
+    change = broken_installations.edit_policy("fabrics:", "mode: warn\nfabrics:")
+    assert assess("jobs.v1.batch", job, change=change, check=check).state is rows.State.OK
 
 
 def test_the_account_of_helms_test_may_list_every_kind():
