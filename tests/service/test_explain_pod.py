@@ -552,6 +552,42 @@ def build_event(reason: str, kind: str, name: str, minute: int, message: str) ->
     return {"metadata": {"name": f"{name}.{minute}"}, "involvedObject": {"kind": kind, "name": name}, **event}
 
 
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ({"phase": "Pending"}, "not running: Event FailedCreatePodSandBox of 2026-11-30T20:02:00Z: multus: no CNI "),
+        ({"phase": "Running"}, ""),
+        (
+            {
+                "phase": "Pending",
+                "initContainerStatuses": [{"name": "railwright-preflight", "state": {"terminated": {"exitCode": 1}}}],
+            },
+            "init container railwright-preflight failed with exit code 1",
+        ),
+    ],
+    ids=["starting", "running", "failed preflight"],
+)
+async def test_the_newest_warning_of_kubelet_is_shown_for_a_bound_pod_that_does_not_run(cluster, run, status, said):
+    keep(cluster, build("llm-1", labels=LABEL, record=RECORD, spec={"nodeName": "n"}, status=status))
+    let_answer(cluster, "llm-1", state="placed")
+    cluster.lists[EVENTS] = [
+        build_event("FailedMount", "Pod", "llm-1", 1, "older"),
+        build_event("FailedCreatePodSandBox", "Pod", "llm-1", 2, "multus: no\nCNI " + 600 * "x"),
+    ]
+    selectors = []
+    cluster.fault = lambda asked: selectors.append(asked.query["fieldSelector"]) if asked.path == EVENTS else None
+    code, out, _ = await run("explain", "pod/llm-1", "-n", "prod")
+    assert said in out
+    assert not any(unwanted in out for unwanted in ("older", 520 * "x"))
+    assert "placed: 0 of 1 pod" in out
+    is_read = said.startswith("not running")
+    assert selectors == (["involvedObject.uid=llm-1,source=kubelet,type=Warning"] if is_read else [])
+    assert ("not running" in out) == is_read
+    cluster.fault = lambda asked: 403 if asked.path == EVENTS else None
+    unread = await run("explain", "pod/llm-1", "-n", "prod")
+    assert (unread[0], "placed: 0 of 1 pod" in unread[1], "not running" in unread[1]) == (code, True, False)
+
+
 @pytest.mark.parametrize("words", [("explain", "job/llm"), ("verify", "job/llm"), ("explain", "gang/job/llm")])
 async def test_the_newest_rejection_is_shown_for_a_job_without_pods(cluster, run, words):
     refusal = "Job prod/llm: label railwright.io/fabric 'g' is not a fabric"
@@ -617,12 +653,15 @@ async def test_a_workload_without_pods_is_said_to_be_missing_suspended_or_withou
     [
         (("a", "", ""), "pod llm-1, the first that waits of 3 pods"),
         (("a", "b"), "pod llm-0, the first that has not ended of 2 pods"),
+        (("a", "b pending"), "pod llm-1, the first that is not running of 2 pods"),
     ],
 )
-async def test_a_job_is_explained_by_its_first_pod_that_waits(cluster, run, nodes, chosen):
+async def test_a_job_is_explained_by_the_first_pod_that_waits_or_is_not_running(cluster, run, nodes, chosen):
     labels = {"batch.kubernetes.io/job-name": "llm", **LABEL}
-    for rank, node in enumerate(nodes):
-        keep(cluster, build(f"llm-{rank}", labels=labels, record=RECORD, spec={"nodeName": node}))
+    for rank, place in enumerate(nodes):
+        node, _, phase = place.partition(" ")
+        status = {"phase": phase.capitalize() or "Running"}
+        keep(cluster, build(f"llm-{rank}", labels=labels, record=RECORD, spec={"nodeName": node}, status=status))
     name = chosen.split(",")[0].removeprefix("pod ")
     let_answer(cluster, name, node="")
     code, _, err = await run("explain", "job/llm", "-n", "prod")

@@ -7,6 +7,7 @@ it can read the answer of a newer extender.
 
 import argparse
 import contextlib
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +29,8 @@ from railwright.fabric.workloads import frameworks, registry
 _ENDED, _SCHEDULED, _UNSCHEDULED = "ended", "scheduled", "unscheduled"
 _STATES = {_ENDED: "ended ({phase})", _SCHEDULED: "scheduled on {node}", _UNSCHEDULED: "not scheduled"}
 """States of a single pod with their texts. States of gangs come from the extender only."""
+_PENDING = "Pending"  # phase of a pod of which no container runs yet
+_MAX_MESSAGE = 500  # characters of an Event's message
 _MAX_OWNERS = 4  # of a pod, one above the other: the longest known chain is Job, JobSet and TrainJob
 
 
@@ -41,6 +44,7 @@ class PodRecord(recorded.Injection, frozen=True, kw_only=True):
     phase: str
     preflight_failure: str  # the message of the init container that has stopped it
     preflight_warning: str  # the message of the init container that has passed and warns
+    kubelet_warning: str = ""  # the newest Warning Event of kubelet, while a pod with a node is not running
     uninjected: str = ""  # why it is not injected although it or its workload opted in, and the fix
     unasked: str = ""  # why Volcano does not ask the extender about it; "" if it does, or if that is not known
     placement: overview_types.Explanation | None = None  # the extender's answer
@@ -165,6 +169,8 @@ def print_text(record: PodRecord) -> None:
         output.print_styled((record.preflight_failure, "bold red"))
     if record.preflight_warning:
         output.print_styled((record.preflight_warning, "yellow"))
+    if record.kubelet_warning:
+        output.print_styled((f"not running: {record.kubelet_warning}", "yellow"))
     recorded.print_text(record)
     if record.unasked:
         output.print_styled((f"warning: {record.unasked}", "yellow"))
@@ -283,6 +289,8 @@ async def _read_record(client: clients.Client, namespace: str, name: str, token:
     record = msgspec.structs.replace(record, warnings=(*record.warnings, *warnings))
     if pod.status.has_ended:
         return record, ""
+    if record.node and pod.status.phase == _PENDING and not record.preflight_failure:
+        record = msgspec.structs.replace(record, kubelet_warning=await _find_kubelet_warning(client, pod))
     if record.rails:
         record = msgspec.structs.replace(record, unasked=await _explain_unasked(client, pod))
     try:
@@ -292,6 +300,24 @@ async def _read_record(client: clients.Client, namespace: str, name: str, token:
     return msgspec.structs.replace(record, state=answer.gang.state, placement=answer), ""
 
 
+async def _find_kubelet_warning(client: clients.Client, pod: job_pods.Pod) -> str:
+    """Return the newest Warning Event of kubelet about a pod; "" if there is none, or without the right to list Events.
+
+    An example is FailedCreatePodSandBox of a pod that hangs in CNI, which its status does not show.
+    """
+    selector = f"involvedObject.uid={pod.metadata.uid},source=kubelet,type=Warning"
+    events: list[views.Event] = []
+    with contextlib.suppress(errors.ClusterError):
+        path = f"/api/v1/namespaces/{pod.metadata.namespace}/events"
+        events = await watch_wire.list_objects(client, path, views.Event, {"fieldSelector": selector})
+    timed = [(event.last_timestamp or event.event_time or "", event) for event in events]
+    if not timed:
+        return ""
+    time, event = max(timed, key=operator.itemgetter(0))
+    message = text.truncate(" ".join(event.message.split()), _MAX_MESSAGE)
+    return f"Event {event.reason} of {time}: {message}"
+
+
 async def _choose_pod(client: clients.Client, namespace: str, form: str, name: str) -> str:
     """Return and print the pod of a job or gang to explain. Raise UnreadableError and ClusterError."""
     members = await job_pods.find(client, namespace, form, name)
@@ -299,6 +325,7 @@ async def _choose_pod(client: clients.Client, namespace: str, form: str, name: s
     choices = {  # by preference
         "the first whose preflight failed": [pod for pod in members if pod.preflight_failure],
         "the first that waits": [pod for pod in living if not pod.spec.node_name],
+        "the first that is not running": [pod for pod in living if pod.status.phase == _PENDING],
         "the first that has not ended": living,
         "the first": members,
     }
