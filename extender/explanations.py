@@ -6,6 +6,7 @@ The devices of a running pod count as free. Its gang is assessed by `gang_assess
 
 from railwright.fabric import intent, resources
 from railwright.fabric.overview import gang_assessment, overview_types
+from railwright.fabric.placement import scheduling_request
 from railwright.fabric.placement.state import pod_usage
 
 
@@ -22,12 +23,17 @@ def explain_pod(key: str, assessor: gang_assessment.Assessor) -> overview_types.
         node=pod.node,
         scheduler=pod.reduced.spec.scheduler_name or "default-scheduler",
         fabric=request.fabric_name,
-        needs=[
-            f"{need.label}: {need.amount // resources.UNIT} {intent.format_resource(need.resource)}"
-            for need in request.needs
-        ],
+        needs=[_describe_need(need, request) for need in request.needs],
         devices=pod_usage.list_held_rails(request.fabric, pod, assessor.cluster),
         gang=assessor.describe(members, assessor.assess(members)),
         candidate_nodes=len(request.nodes),
         nodes=assessor.engine.explain_nodes(request, pod.node),
     )
+
+
+def _describe_need(need: intent.Need, request: scheduling_request.SchedulingRequest) -> str:
+    """Return rails with the number of devices that the pod requests for them, or that it requests none."""
+    resource = intent.format_resource(need.resource)
+    if need.resource in request.unrequested and request.fabric.claims is None:  # such as `skip: devices`
+        return f"{need.label}: {resource} (not requested)"
+    return f"{need.label}: {need.amount // resources.UNIT} {resource}"

@@ -155,6 +155,20 @@ def test_a_pod_is_explained_with_its_numbers():
     assert handlers.explain("other") == "no opted-in pod train/other is known here"
 
 
+@pytest.mark.parametrize(
+    ("rails", "needs"),
+    [
+        (1, [f"rail{rail}: 1 {resource}" for rail, resource in enumerate(RESOURCES)]),
+        (0, [f"rail{rail}: {resource} (not requested)" for rail, resource in enumerate(RESOURCES)]),
+    ],
+    ids=["requested", "skip: devices"],
+)
+def test_an_explanation_says_which_rails_a_pod_needs_without_requesting_their_devices(rails, needs):
+    handlers = Handlers(build_policy(domains=[LEAF]), nodes=[build_node("gpu-0")])
+    handlers.pods.upsert(build_pod("waiting", rails=rails))
+    assert handlers.explain("waiting").needs == needs
+
+
 OFFERS = {  # what a device class offers, and a pod's requests: what the only node lacks, and if it may fit
     "another resource": ("example.com/other", {RESOURCES[0]: "1"}, ["rail0 has 0 of 0 free, 1 needed"], False),
     "the rail": (RESOURCES[0], {RESOURCES[0]: "1"}, ["rail0 has 0 of 0 free, 1 needed"], True),
