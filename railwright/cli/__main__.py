@@ -1,7 +1,7 @@
-"""The command line: `railwright COMMAND`, also as `kubectl railwright COMMAND`.
+"""Runs `railwright COMMAND`, which kubectl also calls as `kubectl railwright COMMAND`.
 
-Handles what all commands have in common: closed streams, a full disk, interrupts and unreadable input. `dispatch` finds
-the command.
+Gives every command the same exit codes and messages for closed streams, a full disk, interrupts and unreadable input.
+`dispatch` finds the command.
 """
 
 import os
@@ -10,8 +10,8 @@ import sys
 from types import FrameType
 
 
-def handle_as_pid_1() -> None:
-    """Exit on SIGTERM if this process is PID 1. A server replaces this handler once it can drain.
+def exit_on_sigterm_as_pid_1() -> None:
+    """Exit on SIGTERM if this process is PID 1, until a server sets a handler that drains its connections.
 
     The kernel ignores a signal for which PID 1 of a container has no handler. A pod deleted while its server still
     imports libraries would run until kubelet kills it after the grace period. Other processes end by default.
@@ -24,15 +24,15 @@ def _exit_on_signal(signal_number: int, _frame: FrameType | None) -> None:
     os._exit(128 + signal_number)  # exit code as in shells; nothing needs cleanup yet
 
 
-def end_on_interrupt() -> None:
-    """Let SIGINT end the process, silently and with the exit code 130 in shells, until the command can handle it."""
+def end_on_sigint() -> None:
+    """Let SIGINT end the process during the imports, without a traceback and with the exit code 130 in shells."""
     is_program = __name__ == "__main__" or "railwright" in os.path.basename(sys.argv[0])  # noqa: PTH119 - only its name
     if is_program and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-handle_as_pid_1()  # first, because a signal during the imports would be lost
-end_on_interrupt()  # otherwise the imports end with a traceback
+exit_on_sigterm_as_pid_1()  # first, because a signal during the imports would be lost
+end_on_sigint()  # otherwise the imports end with a traceback
 
 import errno
 import gc
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 success, 1 findings, 2 wrong usage or input."""
     given = sys.argv[1:] if argv is None else list(argv)
     _open_closed_streams()
-    _allow_all_characters(sys.stdout)
+    _replace_unencodable_characters(sys.stdout)
     try:
         code = _run(given)
         sys.stdout.flush()
@@ -87,27 +87,27 @@ def _open_closed_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - for as long as the process
 
 
-def _allow_all_characters(stream: TextIO) -> None:
-    """Let a stream replace characters that its encoding lacks, as in a locale that is not UTF-8.
+def _replace_unencodable_characters(stream: TextIO) -> None:
+    """Let stdout print a replacement for characters that its encoding lacks, as in a locale that is not UTF-8.
 
-    Python's stderr does so already.
+    Python does so for stderr.
     """
     if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
         stream.reconfigure(errors="replace")
 
 
 def _run(words: Sequence[str]) -> int:
-    """Import and run the command in the first word."""
+    """Import and run the command that the first word names."""
     first, rest = (words[0], words[1:]) if words else ("", ())
     if first in programs.PROGRAMS:
-        return programs.call(programs.load(first), rest)
+        return programs.call_command(programs.import_main(first), rest)
     gc.set_threshold(_COLLECTION)
     from railwright.cli import dispatch
 
     if _COMPLETING in os.environ:
         from railwright.cli import completion
 
-        completion.answer_shell(dispatch.build_parser)
+        completion.print_completions(dispatch.build_parser)
     return dispatch.run(words)
 
 

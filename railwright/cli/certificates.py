@@ -1,8 +1,8 @@
 """Runs `railwright certs rotate`: once, or with --watch until stopped.
 
-`certs.rotation` decides which step is due. With --watch this module manages the pauses between checks, probes and
-metrics. One replica runs. While a second one replaces it, both may write. The API server accepts the writes of only
-one, because each write has the resourceVersion that was read.
+`certs.rotation` decides which step is due, and this module makes it. With --watch it also waits between checks, and
+serves probes and metrics. The chart runs one replica. While a new pod replaces the old one, both may write. The API
+server accepts the writes of only one, because each write has the resourceVersion that was read.
 """
 
 import argparse
@@ -30,7 +30,7 @@ _MAX_CONFLICTS = 10  # writes by others that are tolerated
 
 
 def rotate(arguments: argparse.Namespace) -> int:
-    """Return the exit code of one run, or with --watch that of the watcher. Raise UnreadableError and ClusterError."""
+    """Rotate once, or with --watch until stopped. Return the exit code. Raise UnreadableError and ClusterError."""
     try:
         for host in inventory.list_hosts("webhook", arguments.namespace, arguments.host):
             pki.build_general_name(host)
@@ -57,7 +57,7 @@ def _build_rotator(arguments: argparse.Namespace, client: clients.Client) -> ins
 
 
 async def rotate_once(arguments: argparse.Namespace, client: clients.Client) -> int:
-    """Make the steps that are due. Wait for steps that become due within minutes; report those due later.
+    """Make the steps of the rotation that are due or become due within minutes. Print when the next one is due.
 
     Return 1 if a webhook configuration is missing, otherwise 0.
     """
@@ -153,7 +153,7 @@ class Watcher:
         return output.OK
 
     async def _rotate(self) -> None:
-        """Check every `every` seconds: at once after a step, and later after one that is made again and again."""
+        """Check the certificates every `--every`, at once after a step, and 10 s after a step that repeats."""
         while True:
             pause = self._arguments.every.total_seconds()
             try:
@@ -170,9 +170,9 @@ class Watcher:
             await asyncio.sleep(pause)
 
     def count_repeats(self, step: rotation.Step, now: float) -> int:
-        """Count a step. Return how often it was made before, with pauses of at most ten minutes between steps.
+        """Return how often a step was made before, since the last ten minutes without any step.
 
-        A step is repeated because of another writer, or because it has no effect.
+        A step repeats if another client undoes it, or if it has no effect.
         """
         if now - self._last_step > _REPEAT_SECONDS:
             self._made.clear()
@@ -181,7 +181,7 @@ class Watcher:
         return self._made[step] - 1
 
     def _report_overwritten(self) -> None:
-        """Write an Event about each configuration whose caBundle another writer has changed again and again."""
+        """Write an Event about each webhook configuration whose caBundle another client keeps overwriting."""
         state = self._rotator.state
         if state is None:
             return
@@ -213,7 +213,10 @@ class Watcher:
 
     def _record_failure(self, error: errors.ClusterError) -> None:
         if error.status in installation.CONFLICTS:
-            _LOG.info("another client changed an object first, checking again", extra={"fields": {"error": str(error)}})
+            _LOG.info(
+                "a write was refused, because another client had changed the object; checking again",
+                extra={"fields": {"error": str(error)}},
+            )
             return
         if str(error) != self._last_error:
             self._last_error = str(error)

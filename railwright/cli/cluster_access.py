@@ -28,10 +28,10 @@ SNAPSHOT = "read files: --snapshot FILE --policy FILE"  # alternative of the com
 async def connect(
     arguments: argparse.Namespace, instead: str = "", *, call_seconds: float = clients.CALL_SECONDS
 ) -> AsyncIterator[clients.Client]:
-    """Yield a client for the cluster of the options, closed afterwards. Raise UnreadableError or ClusterError.
+    """Yield a client for the cluster that the options select. Raise UnreadableError or ClusterError.
 
-    `instead` names an alternative for the message that there is no kubeconfig. `call_seconds` limits a request unless
-    the user has given a limit.
+    `instead` is another way to call the command, for the message that there is no kubeconfig. `call_seconds` limits
+    each request unless the user has given --request-timeout.
     """
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns if an interrupt ends a credential plugin later
     with output.show_progress("connecting to the cluster"):  # a credential plugin may take seconds
@@ -83,8 +83,8 @@ async def gather(
     return await asyncio.gather(*map(take_turn, items))
 
 
-async def list_allowed(client: clients.Client, path: str, view: Any) -> list[Any] | None:
-    """Return all objects of `path`, none of an API that is not served; None if the caller may not list them.
+async def list_if_allowed(client: clients.Client, path: str, view: Any) -> list[Any] | None:
+    """Return the objects of `path`; none if the API is not served, None if the caller may not list them.
 
     Raises ClusterError.
     """
@@ -99,7 +99,7 @@ async def list_allowed(client: clients.Client, path: str, view: Any) -> list[Any
 def choose_kubeconfig(given: str, instead: str = "") -> str | None:
     """Return `given`, otherwise kubectl's kubeconfig; None in a pod, which uses its ServiceAccount.
 
-    Raises UnreadableError if none of these exists. `instead` names an alternative for the error message.
+    Raises UnreadableError if none of these exists. `instead` is another way to call the command, for its message.
     """
     kubeconfig = given or kubeconfigs.find()
     if kubeconfig or os.environ.get("KUBERNETES_SERVICE_HOST"):
@@ -129,10 +129,10 @@ class Installation(NamedTuple):
 
 
 async def select_installation(client: clients.Client, namespace: str) -> str:
-    """Let this process use the installation of the cluster, and return its namespace.
+    """Find the installation in the cluster, set its names for this process, and return its namespace.
 
-    `namespace` limits the choice, "" for all namespaces. RAILWRIGHT_NAMESPACE and RAILWRIGHT_INSTALLATION take
-    precedence. Without any installation, or if the caller may not list Deployments, the default names stay. Raises
+    `namespace` limits the search, "" searches all. RAILWRIGHT_NAMESPACE and RAILWRIGHT_INSTALLATION take precedence.
+    The default names stay if no installation is found, or if the caller may not list Deployments. Raises
     UnreachableError, and UnreadableError if there are several installations.
     """
     if any(map(os.environ.get, _VARIABLES)):
@@ -147,14 +147,14 @@ async def select_installation(client: clients.Client, namespace: str) -> str:
 
 
 async def _find_installations(client: clients.Client, namespace: str) -> Sequence[Installation]:
-    """Return the installations of a namespace, or of all namespaces, sorted; () if they cannot be listed."""
+    """Return the installations of a namespace ("": of all) by labels of Deployments; () if these cannot be listed."""
     scope = f"namespaces/{parse.quote(namespace, safe='')}/" if namespace else ""
     try:
         deployments = await watch_wire.list_objects(
             client, f"/apis/apps/v1/{scope}deployments", _Deployment, _DEPLOYMENTS
         )
     except (errors.ApiError, errors.ForeignError):
-        return ()  # the checks say what is wrong
+        return ()  # the command reports it, once it reads something
     return sorted(
         {
             Installation(metadata.namespace, metadata.name.removesuffix(suffix))
@@ -168,7 +168,7 @@ def _describe_choice(installations: Sequence[Installation], namespace: str) -> s
     names = ", ".join(f"{name} in namespace {place}" for place, name in installations)
     first = installations[0]
     if len({place for place, _ in installations}) == len(installations):
-        fix = f"choose one by its namespace: railwright check -n {first.namespace}"
+        fix = f"choose one by its namespace, as -n {first.namespace}"
     else:
         fix = f"choose one: export RAILWRIGHT_NAMESPACE={first.namespace} RAILWRIGHT_INSTALLATION={first.name}"
     where = f"namespace {namespace}" if namespace else "the cluster"

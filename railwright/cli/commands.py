@@ -1,8 +1,7 @@
-"""The commands: their functions, options, examples and place in the help.
+"""Lists the commands: the function, options and examples of each, and its group in the help.
 
-`dispatch` imports the function of a command when it is called.
-
-Only the options of `certs` import the names of the installation, because other commands first select an installation.
+`dispatch` imports the function of a command when the command is called. Only the options of `certs` import the names of
+the installation, because other commands select an installation first.
 """
 
 import argparse
@@ -42,7 +41,7 @@ def _configure_explain(parser: Parser) -> None:
         help="Policy, or the ConfigMap that contains it (default: ask the cluster by a dry run, which stores nothing).",
     )
     manifest.add_argument(
-        "--snapshot", metavar="FILE", help="File with Namespaces, networks and Nodes, as for the servers."
+        "--snapshot", metavar="FILE", help="Read Namespaces, networks and Nodes from a file; with --policy."
     )
     pod = parser.add_argument_group("options for a pod")
     pod.add_argument(
@@ -63,7 +62,7 @@ def _configure_lint(parser: Parser) -> None:
         "file, labels of namespaces are unknown, so only pods with a label of their own are opted in.",
         default=None,
     )
-    parser.add_flag("--local", "Ask no cluster; check the other rules only.")
+    parser.add_flag("--local", "Read no cluster, and check only rules that need no fabric.")
     options.add_output(parser)
     options.add_cluster(parser)
 
@@ -80,8 +79,8 @@ def _configure_verify(parser: Parser) -> None:
     )
     parser.add_value(
         "--rails N",
-        "Rails that each pod should use (default: those that its preflight found, or those of its injection record; of"
-        " files unknown, so the result never confirms that all were used).",
+        "Number of rails that each pod should use (default: those that its preflight found, or its injection record"
+        " lists; unknown for log files, whose result then never confirms that every rail was used).",
         default=None,
         type=int,
     )
@@ -138,7 +137,7 @@ def _configure_fabric(parser: Parser) -> None:
 
 
 def _add_table_options(parser: Parser) -> None:
-    """Add the options of the commands `gangs` and `fabric`."""
+    """Add the options that `gangs` and `fabric` share."""
     options.add_output(parser, output.WIDE)
     options.add_sources(parser)
 
@@ -205,7 +204,7 @@ def _configure_check(parser: Parser) -> None:
     )
     parser.add_value(
         "--explain ROW",
-        "Print what a row looks at, an example and how to fix it, without a cluster; without ROW, list all rows.",
+        "Explain a row of the result: what it checks, an example and the fix; reads no cluster. Without ROW, list all.",
         default=None,
         nargs="?",
         const="",
@@ -217,15 +216,17 @@ def _configure_check(parser: Parser) -> None:
 def _configure_init(parser: Parser) -> None:
     folder = pathlib.Path(__file__).parent / "clouds" / "profiles"
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
-    meaning = "Profile to begin with; with --from-cluster, use no other for the nodes. Without both, list all profiles."
+    meaning = (
+        "Profile to begin with; with --from-cluster, the only one that may fit nodes. Without both, list profiles."
+    )
     parser.add_argument("--cloud", metavar="NAME", choices=names, help=meaning)
-    parser.add_flag("--from-cluster", "Write a fabric for each node shape of the cluster, with what its objects show.")
+    parser.add_flag("--from-cluster", "Derive the fabrics from nodes, networks and DeviceClasses of the cluster.")
     options.add_cluster(parser)
 
 
 def _configure_validate(parser: Parser) -> None:
     options.add_files(parser, "Policy, or the ConfigMap that contains it.")
-    parser.add_flag("--from-cluster", "Compare it with the cluster's nodes, networks and pods, and its present policy.")
+    parser.add_flag("--from-cluster", "Compare the policy with nodes, networks, pods and the policy of the cluster.")
     options.add_output(parser)
     options.add_cluster(parser)
 
@@ -247,13 +248,14 @@ def _configure_switch(parser: Parser) -> None:
 
 
 def _configure_rotate(parser: Parser) -> None:
+    from railwright.cluster import installed_names
+
     parser.add_flag("--watch", "Repeat until stopped.")
     parser.add_flag("--renew-ca", "Start replacing the CA now.")
-    _add_certificate_cluster(parser)
     parser.add_value("--host H", "Additional DNS name or IP address of the servers.", action="append", default=[])
     parser.add_value(
         "--overlap TIME",
-        "Time for which both CAs are trusted before the new one is used, and again after (default: 30d).",
+        "How long both CAs are trusted before the new one signs certificates, and again after (default: 30d).",
         type=parse_duration,
         default=schedules.OVERLAP,
     )
@@ -261,11 +263,6 @@ def _configure_rotate(parser: Parser) -> None:
         "--every TIME", "Time between checks (default: 3s).", type=parse_duration, default=dt.timedelta(seconds=3)
     )
     parser.add_value("--ops-listen HOST:PORT", "Address of probes and metrics (default: :8080).", default=":8080")
-
-
-def _add_certificate_cluster(parser: Parser) -> None:
-    from railwright.cluster import installed_names
-
     options.add_namespace(
         parser, "Namespace of Services and Secrets (default: %(default)s).", installed_names.NAMESPACE
     )
@@ -293,7 +290,7 @@ _INSTALLATION_COMMANDS = {
         metavar="ACTION",
         children={
             "init": Command(
-                "Print a first policy, from a cloud's profile or what a cluster shows; comments say what is not known.",
+                "Print a first policy, from a cloud's profile or a cluster's objects; comments name what is not known.",
                 _configure_init,
                 run="clouds.first_policies:print_policy",
                 examples=(

@@ -19,17 +19,17 @@ _FILES = "FILE"  # metavar of arguments that are paths
 
 
 def print_script(arguments: argparse.Namespace) -> int:
-    """Print the script with which TAB in a shell calls `answer_shell`, and return 0."""
+    """Print the shell script with which TAB completes the words of a command, and return 0."""
     sys.stdout.write(shell_integration.shellcode(_PROGRAMS, use_defaults=False, shell=arguments.shell))
     return output.OK
 
 
-def answer_shell(build: Callable[[Sequence[str]], options.Parser]) -> None:
-    """Print the completions of the line that the shell's script passes in the environment, and end the process.
+def print_completions(build_parser: Callable[[Sequence[str]], options.Parser]) -> None:
+    """Print the completions of the line in COMP_LINE, which the shell's script sets, and end the process.
 
-    `build` returns the parser with the command that the words name, or with all commands if they name none.
+    `build_parser` returns the parser of the command that its words name, or of all commands if they name none.
     """
-    root = build(os.environ["COMP_LINE"].split()[1:2])
+    root = build_parser(os.environ["COMP_LINE"].split()[1:2])
     finders.CompletionFinder()(root, always_complete_options=False, default_completer=_Files())
 
 

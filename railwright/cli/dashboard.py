@@ -1,4 +1,4 @@
-"""Runs `railwright dashboard`: fills its caches with the user's own permissions, or from files, and serves the page.
+"""Runs `railwright dashboard`: serves the page from a cluster, with the user's permissions, or from files.
 
 Listens on loopback only, because everyone who can connect has the user's view of the cluster.
 """
@@ -24,7 +24,7 @@ _POLL_SECONDS = 1.0
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Return 0 when stopped, 2 if the cluster or the port is not available."""
+    """Serve the dashboard until stopped and return 0. Raise UnreadableError or ClusterError, also for a used port."""
     options.check_sources(arguments)
     if arguments.snapshot:
         object_files.read_snapshot(arguments.snapshot)
@@ -42,19 +42,19 @@ def _parse_address(text: str) -> settings.Address:
         raise output.UnreadableError(f"--listen {error}") from None
     if not at.is_loopback:
         raise output.UnreadableError(
-            f"--listen {text}: everyone who connects would see what you may see; listen on 127.0.0.1. "
-            "For other users, use the extender's --dashboard-listen, which authenticates them"
+            f"--listen {text}: is not a loopback address, so everyone who connects would see what you may see; listen "
+            "on 127.0.0.1. For other users, use the extender's --dashboard-listen, which authenticates them"
         )
     return at
 
 
 async def _report_outages(origin: sources.Sources) -> None:
-    """Print each change: the cluster can no longer be read, or can be read again."""
+    """Print a note when the cluster can no longer be read, and when it can be read again."""
     reported = ""
     while True:
         if (outage := origin.find_outage()) != reported:
             reported = outage
-            output.print_note(outage or "the cluster answers again")
+            output.print_note(outage or "the cluster can be read again")
         await asyncio.sleep(_POLL_SECONDS)
 
 
@@ -83,7 +83,7 @@ async def _serve_cluster(arguments: argparse.Namespace, at: settings.Address) ->
 async def serve(
     feed: application.Feed, tasks: Sequence[sources.Task], at: settings.Address, *, is_opened: bool
 ) -> None:
-    """Serve the page until SIGINT or SIGTERM. Prints the URL, and opens it in a browser if wanted."""
+    """Serve the page until SIGINT or SIGTERM. Print the URL, and with `is_opened` open it in a browser."""
 
     def announce(addresses: Mapping[str, settings.Address]) -> None:
         url = f"http://{addresses['']}/"
@@ -96,4 +96,4 @@ async def serve(
 
 
 async def _allow_everyone(_authorization: str, _peer: str) -> None:
-    """Allow everyone: the port is on loopback."""
+    """Allow every request, because the port listens on loopback only."""

@@ -23,7 +23,7 @@ _EPILOG = "`railwright COMMAND --help` has the options of a command and examples
 
 
 def run(words: Sequence[str]) -> int:
-    """Run the command that `words` name and return its exit code. Prints the errors of access to a cluster."""
+    """Run the command that `words` name and return its exit code. Print a ClusterError as one sentence."""
     try:
         leaf, arguments = build_parser(words[:1]).parse(words)
     except SystemExit as leaving:  # from argparse, after --help or wrong usage
@@ -32,23 +32,23 @@ def run(words: Sequence[str]) -> int:
         # the imports take longer than people like to wait
         is_slow = leaf.command.is_slow or "kubeconfig" in arguments
         with output.show_progress("starting") if is_slow else contextlib.nullcontext():
-            function = load(leaf.command.run)
-        return programs.call(function, arguments)
+            function = import_function(leaf.command.run)
+        return programs.call_command(function, arguments)
     except errors.ClusterError as error:
         output.clear_status()
         output.print_note(error.sentence)
         return output.UNUSABLE
 
 
-def load(run: str) -> Callable[[argparse.Namespace], int]:
-    """Import the function that runs a command, named MODULE:FUNCTION below `railwright.cli`."""
+def import_function(run: str) -> Callable[[argparse.Namespace], int]:
+    """Import the function that runs a command. `run` names it as MODULE:FUNCTION below `railwright.cli`."""
     module, _, name = run.partition(":")
     function: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(f"railwright.cli.{module}"), name)
     return function
 
 
 def build_parser(words: Collection[str] = ()) -> options.Parser:
-    """Return the parser of the program with the commands that `words` name; with all commands if they name none."""
+    """Return the parser of `railwright` with the commands that `words` name, or with all if they name none."""
     children = {name: command for name, command in COMMANDS.items() if name in words} or COMMANDS
     is_plugin = os.path.basename(sys.argv[0]) == "kubectl-railwright"  # noqa: PTH119 - only its name matters
     root = options.Parser(
@@ -64,7 +64,7 @@ def build_parser(words: Collection[str] = ()) -> options.Parser:
 
 
 def _list_groups(names: Collection[str]) -> Iterator[str]:
-    """Yield the lines of the help that list the commands by group."""
+    """Yield the lines of `railwright --help` that list the commands by group."""
     width = max(map(len, COMMANDS))
     for title, members in GROUPS.items():
         lines = [f"  {name:<{width}}  {command.summary}" for name, command in members.items() if name in names]

@@ -20,12 +20,12 @@ _UNFOLDED_WIDTH = 10**6  # columns; no line is folded
 
 
 def is_document(form: str) -> bool:
-    """True for the output formats of `print_document`; the others are for people."""
+    """Return True for json and yaml, the output formats that `print_document` prints."""
     return form in (output.JSON, output.YAML)
 
 
 def print_document(value: Any, form: str) -> None:
-    """Print a value on stdout in a format for programs."""
+    """Print a value on stdout as JSON or YAML."""
     if form == output.JSON:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
     else:
@@ -39,7 +39,7 @@ def format_yaml(tree: Any, *, width: int = 110) -> str:
 
 
 def format_yaml_lines(tree: Any) -> list[str]:
-    """Return the lines of a tree: text of several lines as a block, nothing folded.
+    """Return the YAML lines of a tree: text of several lines as a block, no line folded.
 
     PyYAML ends a document whose last text has empty last lines with a line of dots, which is left out.
     """
@@ -66,7 +66,7 @@ _MIN_TEXT = 12  # smallest useful width of a truncated text
 
 
 class Column(NamedTuple):
-    """One column. The last one may be cut or wrapped at the width of the terminal."""
+    """A column of a table. Only the last column of a table may be cut or wrapped at the width of the terminal."""
 
     title: str
     wide: bool = False  # shown with -o wide only
@@ -82,7 +82,7 @@ def print_table(
     styles: Sequence[str] = (),
     wide: bool = False,
 ) -> None:
-    """Print a table on stdout. `styles` holds styles of `output.print_styled`, one per row.
+    """Print a table on stdout. `styles` has the style of each row, as for `output.print_styled`.
 
     `wide` prints all columns in full.
     """
@@ -117,10 +117,10 @@ def get_terminal_width() -> int | None:
 
 
 def format_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], limit: int | None) -> list[str]:
-    """Return the rows of a table whose last column ends at `limit`, None for any width. A row may have several lines.
+    """Return the header and rows of a table that is at most `limit` columns wide; None: as wide as its cells.
 
-    Columns before a wrapped one take at most two thirds of the limit: a row with a longer cell has a line break after
-    it.
+    A row may have several lines. Each column before a wrapped one takes at most two thirds of the limit: in a row with
+    a longer cell, the wrapped text begins on a line of its own.
     """
     widths = [max([len(column.title), *(len(row[at]) for row in rows)]) for at, column in enumerate(columns)]
     if limit is not None and columns[-1].wrap:
@@ -131,7 +131,7 @@ def format_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], limit
 
 
 def _format_row(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]) -> str:
-    """Return a row; its last cell is truncated or wrapped if it may be."""
+    """Return a row, with its last cell cut or wrapped if the column allows it."""
     *first, last = cells
     padded = [
         text.rjust(width) if column.right else text.ljust(width)

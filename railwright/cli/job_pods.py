@@ -1,4 +1,4 @@
-"""Reads a pod, or the pods of a job or gang, for commands, and what names them on the command line."""
+"""Reads the pods of the object that a command line names: a pod, a gang, or a workload such as a job."""
 
 import argparse
 import contextlib
@@ -56,7 +56,7 @@ class _PodStatus(views.PodStatus, frozen=True):
 
 
 class Pod(views.Pod, frozen=True):
-    """A pod with its host name and the conditions from scheduler and kubelet."""
+    """A pod with its host name, its conditions, and the states of its init containers."""
 
     spec: _PodSpec = _PodSpec()
     status: _PodStatus = _PodStatus()
@@ -94,8 +94,8 @@ class Pod(views.Pod, frozen=True):
 def parse_object(command: str, words: Sequence[str]) -> tuple[str, str] | None:
     """Return (kind, name) of the object that words name as KIND/NAME or KIND NAME; None if they name files.
 
-    The kind is `pod`, `gang` or that of a workload. Raises UnreadableError for a kind without pods, a name without a
-    kind, and for an object with further words.
+    The kind is `pod`, `gang` or that of a workload. Raises UnreadableError for a kind whose objects have no pods, for a
+    name without a kind, and for words after the object.
     """
     word, others = (words[0], words[1:]) if words else ("", ())
     if os.path.exists(word):  # noqa: PTH110 - as given
@@ -129,8 +129,8 @@ def parse_object(command: str, words: Sequence[str]) -> tuple[str, str] | None:
     return ("pod" if base in _POD else base, name)
 
 
-def locate(arguments: argparse.Namespace, kind: str, name: str) -> tuple[str, str]:
-    """Return (namespace, name) of an object; of a pod the name may be NAMESPACE/NAME. Raise UnreadableError."""
+def resolve_name(arguments: argparse.Namespace, kind: str, name: str) -> tuple[str, str]:
+    """Return (namespace, name) of an object. The name of a pod may be NAMESPACE/NAME. Raise UnreadableError."""
     namespace = arguments.namespace
     if kind == "pod":
         first, slash, rest = name.partition("/")
@@ -142,8 +142,8 @@ def locate(arguments: argparse.Namespace, kind: str, name: str) -> tuple[str, st
     return namespace or kubeconfigs.find_namespace(arguments.kubeconfig, arguments.context), name
 
 
-async def read(client: clients.Client, namespace: str, name: str) -> Pod:
-    """Return a pod. Raise UnreadableError if it does not exist, and ClusterError."""
+async def read_pod(client: clients.Client, namespace: str, name: str) -> Pod:
+    """Return a pod. Raise ClusterError, and UnreadableError if the pod does not exist."""
     path = f"/api/v1/namespaces/{namespace}/pods/{parse.quote(name, safe='')}"
     pod = await watch_wire.find_object(client, path, Pod)
     if pod is None:
@@ -156,14 +156,14 @@ async def read(client: clients.Client, namespace: str, name: str) -> Pod:
     return pod
 
 
-async def find(client: clients.Client, namespace: str, form: str, name: str) -> list[Pod]:
+async def find_pods(client: clients.Client, namespace: str, form: str, name: str) -> list[Pod]:
     """Return a pod, or the pods of a job or gang in order of rank, without ended ones that were replaced.
 
     Raises UnreadableError if there are none, and ClusterError.
     """
     path = f"/api/v1/namespaces/{namespace}/pods"
     if form == "pod":
-        return [await read(client, namespace, name)]
+        return [await read_pod(client, namespace, name)]
     pods: list[Pod] = await watch_wire.list_objects(client, path, Pod)
     named = [pod for pod in pods if _is_member(pod, namespace, name)]
     members = await _choose_members(client, namespace, form, name, named)
@@ -176,9 +176,9 @@ async def find(client: clients.Client, namespace: str, form: str, name: str) -> 
 
 
 def _drop_replaced(pods: Sequence[Pod]) -> list[Pod]:
-    """Leave out ended pods whose index label another pod of their Job has that has not ended.
+    """Return the pods without ended ones that their Job has replaced by a pod with the same index.
 
-    Each Job of a JobSet counts its pods from 0. Its name is in theirs, before a random suffix.
+    Pods are of one Job if their names are equal before the random suffix: each Job of a JobSet counts from 0.
     """
     ranks = {pod.metadata.name: membership.find_rank(pod) for pod in pods}
     indexes = {name: (name.rpartition("-")[0], rank.index) for name, rank in ranks.items() if rank.is_labelled}
@@ -189,9 +189,9 @@ def _drop_replaced(pods: Sequence[Pod]) -> list[Pod]:
 async def _choose_members(
     client: clients.Client, namespace: str, form: str, name: str, named: Sequence[Pod]
 ) -> Sequence[Pod]:
-    """Return the pods of one of the objects with this name: a gang, a Job and a JobSet may share a name.
+    """Return the pods of the object of kind `form` among `named`: a gang, a Job and a JobSet may share a name.
 
-    Pods that are being deleted count only if no others are left, as those of a Job that was replaced.
+    Pods that are being deleted, as those of a replaced Job, are returned only if there are no others.
     """
     named = [pod for pod in named if pod.metadata.deletion_timestamp is None] or named
     if form == "gang":  # by the name in `railwright gangs`; a shorter one names all gangs of a job
@@ -202,13 +202,16 @@ async def _choose_members(
     of_job = [pod for pod in named if _is_of_job(pod, name)]
     if named and not of_job:  # job/NAME finds a job of any kind, unless a Job of this name has no pods, as if rejected
         with contextlib.suppress(errors.ClusterError):  # without the right to read it
-            if await watch_wire.find_object(client, build_path(_JOB_KIND, namespace, name), dict[str, Any]) is not None:
+            if (
+                await watch_wire.find_object(client, build_workload_path(_JOB_KIND, namespace, name), dict[str, Any])
+                is not None
+            ):
                 return []
     return of_job or named
 
 
 def _is_of_job(pod: Pod, name: str) -> bool:
-    """True if a Job of Kubernetes of this name has created the pod."""
+    """Return True if a Job of `batch` with this name has created the pod."""
     owner = pod.metadata.controller
     is_owned = (
         owner is not None and owner.api_version.startswith("batch/") and (owner.kind, owner.name) == ("Job", name)
@@ -217,8 +220,9 @@ def _is_of_job(pod: Pod, name: str) -> bool:
 
 
 async def _explain_absence(client: clients.Client, namespace: str, form: str, name: str) -> str:
-    """Return the newest rejection of pods of a job or gang, otherwise what is known of the workload itself, otherwise
-    how to find out why it has no pods.
+    """Return why a job or gang has no pods: the newest Event that rejects one, or the state of the workload.
+
+    Return how to find the cause if neither can be read.
     """
     last = name.rpartition("/")[2]
     query, events = {"fieldSelector": "type=Warning"}, []
@@ -247,23 +251,23 @@ async def _explain_absence(client: clients.Client, namespace: str, form: str, na
     )
 
 
-def build_path(kind: frameworks.WorkloadKind, namespace: str, name: str) -> str:
+def build_workload_path(kind: frameworks.WorkloadKind, namespace: str, name: str) -> str:
     """Return the path of a workload in the API server."""
     api = f"apis/{kind.group}" if kind.group else "api"
     return f"/{api}/{kind.version}/namespaces/{namespace}/{kind.plural}/{parse.quote(name, safe='')}"
 
 
 async def _describe_workload(client: clients.Client, namespace: str, form: str, name: str) -> str:
-    """Return what a workload of the kind `form` says about its missing pods, or that there is none of this name.
+    """Return why a workload of the kind `form` has no pods: it does not exist, is suspended, or has created none.
 
-    Return "" if it is unknown: `form` is no kind, or the caller may not read objects of this kind.
+    Return "" if `form` is no kind, or if the caller may not read objects of this kind.
     """
     absent = []
     for kind in registry.KINDS:
         if form not in (kind.name.lower(), kind.plural):  # Kubernetes and Volcano both have a kind Job
             continue
         try:
-            workload = await watch_wire.find_object(client, build_path(kind, namespace, name), dict[str, Any])
+            workload = await watch_wire.find_object(client, build_workload_path(kind, namespace, name), dict[str, Any])
         except errors.ClusterError:  # without the right to read it, or the API server does not serve the kind
             continue
         title = kind.display_name.removesuffix(".")  # of the core group
@@ -287,9 +291,9 @@ async def _describe_workload(client: clients.Client, namespace: str, form: str, 
 
 
 def _is_member(pod: Pod, namespace: str, name: str) -> bool:
-    """True if the pod's gang, a label of its framework or its controller has this name.
+    """Return True if the pod's gang, its controller, or the job that a label of its framework names has this name.
 
-    The name of a gang may have its further parts, as `railwright gangs` shows it.
+    The gang may be named in full, as `railwright gangs` shows it, or by one part of its name.
     """
     metadata = pod.metadata
     key = membership.find_gang(pod)

@@ -1,6 +1,7 @@
-"""Checks files for problems: manifests of any workload, and claims.
+"""Checks manifests of workloads and claims for `railwright lint`, and finds the line of each finding.
 
-Applies a policy, and links launchers to the templates of their ranks.
+With a policy, a pod template is checked as admission would inject it. Variables that a launcher's mpirun passes are
+checked in the templates of its ranks.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ _CreatedPod = tuple[pod_templates.Template, views.Pod]  # a pod as its controlle
 
 
 class Located(msgspec.Struct, frozen=True):
-    """A finding with its file, line and the object it is about."""
+    """A finding, its file and line, and the title of the object that has it."""
 
     file: str
     line: int | None
@@ -56,7 +57,7 @@ class Report:
         return sorted(self._located, key=lambda item: (item.file, item.line or 0))
 
     def add(self, file: str, line: int | None, finding: rule_types.Finding, title: str = "") -> None:
-        """Add a finding. `title` names the object it is about."""
+        """Add a finding. `title` names the object that has it."""
         self._located[Located(file, line, title, finding)] = None
 
 
@@ -67,7 +68,7 @@ _TEMPLATE = "ResourceClaimTemplate"
 
 
 class Object(msgspec.Struct, frozen=True):
-    """An object of a manifest, with its pods and warnings."""
+    """An object of a manifest, with its pod templates, the pods of its controller, and warnings about its keys."""
 
     path: Path  # in the document
     tree: dict[str, Any]
@@ -93,9 +94,9 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def read_file(path: str, text: str, namespace: str = pod_templates.DEFAULT_NAMESPACE) -> list[Manifest]:
-    """Return the documents of a file, with objects in `namespace` if they name none.
+    """Return the documents of a manifest file. Objects without a namespace are in `namespace`.
 
-    Raises UnreadableError if it is no valid manifest, or contains no object.
+    Raises UnreadableError for an invalid manifest, and for one without objects.
     """
     try:
         roots = [root for root in documents.parse(text) if isinstance(root, yaml.MappingNode)]
@@ -156,7 +157,7 @@ def _read_claim(tree: dict[str, Any], path: Path) -> tuple[claim_rules.ClaimCont
 
 
 def _list_key_warnings(tree: dict[str, Any], pods: Iterable[_CreatedPod]) -> Iterator[tuple[Path, reason.Reason]]:
-    """Yield the warnings about keys of an object and of its pods, with the paths of these in the object."""
+    """Yield the warnings about railwright's keys on an object and its pods, each with the path of its template."""
     if (tree.get("apiVersion"), tree["kind"]) == ("v1", "Namespace"):
         metadata = msgspec.convert(tree.get("metadata") or {}, views.ObjectMeta)
         yield from (((), warning) for warning in keys.check_namespace(metadata))
@@ -174,9 +175,9 @@ def check(
     policy: model.Policy | None = None,
     namespace_labels: Mapping[str, Mapping[str, str] | None] = {},
 ) -> Report:
-    """Return the findings of manifests, without the fabric's rules if there is no policy.
+    """Return the findings of manifests. Without a policy, rules that need the fabric are not checked.
 
-    `namespace_labels` are by namespace; None or absent if they are not known.
+    `namespace_labels` has the labels of each namespace; None or absent: not known.
     """
     report = Report()
     for manifest in manifests:
@@ -218,15 +219,15 @@ def _check_keys(manifest: Manifest, report: Report) -> None:
 
 
 class _InjectedTemplate(msgspec.Struct, frozen=True):
-    """A pod template, and what the policy would inject into its pods."""
+    """A pod template, its pod after injection, and the outcome of admission."""
 
     template: workloads.Template
     pod: views.Pod  # after injection
     use: rank_contexts.FabricUse
     outcome: plan.Outcome | None  # of admission; None without a policy
 
-    def list_answers(self) -> Iterator[rule_types.Finding]:
-        """Yield the findings about admission's answer: a rejection, or warnings."""
+    def list_admission_findings(self) -> Iterator[rule_types.Finding]:
+        """Yield a finding for the rejection, or for each warning, with which admission would answer."""
         if isinstance(self.outcome, plan.Refusal):
             yield manifest_rules.describe_rejected.build_finding(self.outcome.message)
         elif self.outcome is not None:
@@ -234,8 +235,8 @@ class _InjectedTemplate(msgspec.Struct, frozen=True):
                 if warning.code not in keys.CODES:  # lint finds their lines itself
                     yield manifest_rules.describe_warned.build_finding(warning.line, warning.code)
 
-    def list_injected(self) -> frozenset[tuple[int, str]]:
-        """Return container and name of each variable that the policy set."""
+    def list_injected_variables(self) -> frozenset[tuple[int, str]]:
+        """Return (container index, name) of each variable whose value the policy would set."""
         written, injected = (
             {(index, entry.name): entry.value for index, one in enumerate(pod.spec.containers) for entry in one.env}
             for pod in (self.template.pod, self.pod)
@@ -286,12 +287,12 @@ def _check_templates(
         for template in item.templates
     ]
     for one in prepared:
-        for answer in one.list_answers():
+        for answer in one.list_admission_findings():
             report.add(manifest.file, document.find_line(one.template.path), answer, item.title)
     launchers = [one for one in prepared if rank_contexts.starts_ranks(one.pod)]
     for one in prepared:
         others = [launcher for launcher in launchers if launcher is not one]
-        job, injected = _build_job_context(one, prepared, others, item), one.list_injected()
+        job, injected = _build_job_context(one, prepared, others, item), one.list_injected_variables()
         for index in rank_contexts.select_rank_containers(one.pod, one.use.accelerators):
             ranks = rank_contexts.build_context(one.pod, index, job)
             for finding in engine.check_ranks(ranks):
@@ -313,7 +314,7 @@ def _build_job_context(
     launchers: Sequence[_InjectedTemplate],
     item: Object,
 ) -> rank_contexts.JobContext:
-    """Return the job of a template's ranks. `launchers` are other templates whose mpirun starts ranks."""
+    """Return what rules read of a template's job. `launchers` are its other templates whose mpirun starts ranks."""
     return rank_contexts.JobContext(
         use=one.use,
         networks=rank_contexts.parse_pod_networks(one.pod, item.namespace),
@@ -347,7 +348,7 @@ def _find_line(
     launchers: Sequence[_InjectedTemplate],
     finding: rule_types.Finding,
 ) -> int:
-    """Return the line of the setting that a finding is about, or of the container if it has no line of its own."""
+    """Return the line of the setting that a finding names, or of the container if the setting has no line."""
     container, where = template.locate_container(index), finding.where
     if where.startswith("env["):
         return document.find_line((*container, "env", int(where[4:].rstrip("]")), "value"))
@@ -362,7 +363,7 @@ def _find_line(
 
 @functools.lru_cache(maxsize=16)  # a command may have thousands of settings, each with a finding
 def _index_names(words: yaml.Node | None) -> Mapping[str, int]:
-    """Return the first line of each name in a command. Only a literal block keeps the lines of its text."""
+    """Return the line of each name that a command contains first. Only a literal block keeps the lines of its text."""
     lines: dict[str, int] = {}
     for item in words.value if isinstance(words, yaml.SequenceNode) else ():
         if isinstance(item, yaml.ScalarNode):

@@ -1,7 +1,7 @@
 """Reads the pod templates of any Kubernetes object as plain data.
 
-A template is recognized by its form: a `spec` with `containers`, or that of a clique of Grove, with `spec.podSpec`. So
-kinds without a row in `railwright.fabric.workloads` are read as well.
+A template is a mapping whose `spec` has `containers`, or whose `spec.podSpec` has them, as in a clique of Grove. So
+kinds that `railwright.fabric.workloads` does not list are read as well.
 """
 
 import re
@@ -30,7 +30,7 @@ class WrongTypeError(ValueError):
 
 
 class Template(msgspec.Struct, frozen=True):
-    """One pod template of an object, with its path in the document."""
+    """A pod template of an object, with its path in the document."""
 
     part: str  # "task master", "Worker"; "" if the object has one template
     path: Path  # of the template in the document
@@ -80,7 +80,7 @@ def _build_template(
     metadata: Any, spec: tuple[str, ...], node: Mapping[str, Any], path: Path, above: Sequence[Any]
 ) -> Template:
     pod = _build_pod(metadata, frameworks.get_mapping(node, *spec), path, above)
-    return Template(_find_part(path, above), path, (*path, *spec, "containers"), pod)
+    return Template(_find_template_name(path, above), path, (*path, *spec, "containers"), pod)
 
 
 def _read_trainer(root: Mapping[str, Any], path: Path) -> Iterator[Template]:
@@ -105,8 +105,8 @@ def _build_pod(metadata: Any, spec: Mapping[str, Any], path: Path, above: Sequen
         raise WrongTypeError(error, path) from None
 
 
-def _find_part(path: Path, above: Sequence[Any]) -> str:
-    """Return the name of the template: the innermost list entry's name or replica type on its path."""
+def _find_template_name(path: Path, above: Sequence[Any]) -> str:
+    """Return the name of a template: that of the last list entry or replica type on its path."""
     part, steps = "", path[-len(above) :] if above else ()
     for at, step in enumerate(steps):
         node = above[at]

@@ -1,4 +1,4 @@
-"""Runs `railwright lint`: prints the findings in files, and sets the exit code."""
+"""Runs `railwright lint`: prints the findings in files, checked with the policy of a file or of the cluster."""
 
 import argparse
 import collections
@@ -31,7 +31,7 @@ _SECONDS = 10.0  # for a request: most rules need no cluster
 
 
 class _Context(msgspec.Struct, frozen=True):
-    """The policy, None if it is unknown, the labels of namespaces, and notes about both."""
+    """The policy (None: not known), the labels of namespaces, and notes on how both were read."""
 
     policy: model.Policy | None = None
     labels: Mapping[str, Mapping[str, str] | None] = {}  # by namespace; None or absent: not known
@@ -39,7 +39,7 @@ class _Context(msgspec.Struct, frozen=True):
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Return 0 without findings, 1 with some, 2 for wrong usage or an unreadable file."""
+    """Print the findings. Return 1 if there are some, otherwise 0. Raise UnreadableError."""
     paths = options.find_files(arguments)
     namespace = (
         pod_templates.DEFAULT_NAMESPACE
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _find_context(arguments: argparse.Namespace, documents: Sequence[linted_files.Manifest]) -> _Context:
-    """Return what is known of the cluster. With --policy and --local, no cluster is read.
+    """Return the policy and the labels of namespaces. With --policy or --local, no cluster is read.
 
     Raises UnreadableError if options name a cluster that cannot be used.
     """
@@ -106,7 +106,7 @@ async def _read_cluster(namespaces: Collection[str], client: "clients.Client") -
     """
     from railwright.cli import cluster_access, policy_sources
 
-    policy, source = await policy_sources.fetch(client)
+    policy, source = await policy_sources.fetch_policy(client)
     unread: set[str] = set()
 
     async def read_labels(name: str) -> Mapping[str, str] | None:
@@ -117,7 +117,7 @@ async def _read_cluster(namespaces: Collection[str], client: "clients.Client") -
             return None
 
     labels = await cluster_access.gather(read_labels, namespaces)
-    notes = [f"the fabric's rules come from the policy in {source}", _NOT_READ]
+    notes = [f"rules that need the fabric are checked with the policy in {source}", _NOT_READ]
     if unread:
         unknown = output.escape_controls(text.join_first(sorted(unread), 5))
         notes.append(f"the labels of namespace {unknown} cannot be read; lint assumes that it has none of railwright's")

@@ -43,7 +43,7 @@ def read_policy(path: str) -> model.Policy:
 
 
 def require_valid(result: model.Policy | policies.Rejected, source: str, fix: str) -> model.Policy:
-    """Return a policy that was read. Raise UnreadableError with all errors of an invalid one, and `fix`."""
+    """Return a valid policy. Raise UnreadableError with all errors of an invalid policy, and with `fix`."""
     if not isinstance(result, policies.Rejected):
         return result
     first, *others = [output.escape_controls(error.format_in(source)) for error in result.errors]
@@ -53,7 +53,7 @@ def require_valid(result: model.Policy | policies.Rejected, source: str, fix: st
 
 
 def read_snapshot(path: str, *, needs: str = "") -> dict[str, list[Any]]:
-    """Return views by kind. Raises UnreadableError for a file without any object, or without one of kind `needs`."""
+    """Return the objects of a snapshot by kind. Raise UnreadableError if there are none, or none of kind `needs`."""
     try:
         objects = snapshots.read(output.read_text(path))
     except documents.DocumentError as error:
@@ -82,9 +82,9 @@ _UNQUOTED = frozenset({"int", "float", "bool"})  # what YAML makes of 22, 0.5 an
 
 
 def describe_mismatch(error: Exception) -> str:
-    """Return path, expected type and fix of a wrong value; the error's own text for another error.
+    """Return the path, expected type and fix for a value of a wrong type; any other error as it is.
 
-    The text may begin with the place of what was decoded, as that of a workload's template does.
+    The path is relative to the object, also where a workload's template was decoded and msgspec's path begins there.
     """
     match = _MISMATCH.fullmatch(str(error))
     if match is None:

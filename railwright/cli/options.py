@@ -24,7 +24,7 @@ _INFORMING = ("-h", "--help", "--version")  # options that may stand before the 
 
 
 class Command(NamedTuple):
-    """A command: with subcommands, one of which is required, or with its own options, which `configure` adds."""
+    """A command. It has subcommands, one of which is required, or options of its own, which `configure` adds."""
 
     summary: str
     configure: "Callable[[Parser], None] | None" = None
@@ -125,7 +125,7 @@ def add_cluster(parser: Parser) -> None:
 
 
 def names_cluster(arguments: argparse.Namespace) -> bool:
-    """True if any option of `add_cluster` selects a cluster or an account."""
+    """Return True if an option of `add_cluster` selects a cluster or an account."""
     return bool(arguments.kubeconfig or arguments.context or arguments.as_user or arguments.as_group)
 
 
@@ -181,7 +181,7 @@ def check_paths(paths: Sequence[str]) -> None:
 def find_files(arguments: argparse.Namespace) -> list[str]:
     """Return the files that FILE and -f name; of a folder its manifests, sorted. `-` is standard input.
 
-    Raises the same errors as `check_paths`, and UnreadableError for a folder without such files.
+    Raises UnreadableError as `check_paths` does, and for a folder without manifests.
     """
     paths = [*arguments.files, *arguments.filename]
     check_paths(paths)

@@ -38,7 +38,7 @@ def print_styled(*parts: tuple[str, str]) -> None:
 
     Styles are left out unless stdout is a terminal or FORCE_COLOR is set; NO_COLOR leaves out colours.
     """
-    codes, line = _get_codes(), ""
+    codes, line = _get_style_codes(), ""
     for text, style in parts:
         chosen = [codes[word] for word in style.split() if word in codes]
         plain = escape_controls(text)
@@ -47,7 +47,7 @@ def print_styled(*parts: tuple[str, str]) -> None:
 
 
 def print_change(line: str) -> None:
-    """Print a line about a change to the cluster. The command goes on if nobody reads its output, or a disk is full."""
+    """Print a line about a change to the cluster. Ignore a closed pipe or a full disk, so that the changes go on."""
     try:
         print(line, flush=True)
     except OSError:
@@ -55,13 +55,13 @@ def print_change(line: str) -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Redirect a standard stream to /dev/null, with what is in its buffer."""
+    """Redirect a standard stream, and the text in its buffer, to /dev/null."""
     with contextlib.suppress(OSError, ValueError):  # the stream has no file descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def print_note(text: str) -> None:
-    """Print a line of the command itself on stderr."""
+    """Print a line on stderr that is no result, such as `railwright: you may not list jobs`."""
     print(f"railwright: {escape_controls(text)}", file=sys.stderr, flush=True)
 
 
@@ -70,7 +70,7 @@ def is_animated(stream: TextIO | None = None) -> bool:
     return (stream or sys.stdout).isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown", "")
 
 
-def _get_codes() -> Mapping[str, str]:
+def _get_style_codes() -> Mapping[str, str]:
     """Return the SGR code of each style that the terminal and the user's environment allow.
 
     Follows https://no-color.org and https://force-color.org.
@@ -94,7 +94,7 @@ _CLEAR = "\r\x1b[K"  # to the first column, erase the line
 
 
 def show_status(text: str) -> None:
-    """Replace the status line on the terminal, cut at its width, because a wrapped line could not be erased."""
+    """Replace the status line on stderr, cut at the width of the terminal: a wrapped line could not be erased."""
     if is_animated(sys.stderr):
         columns = 0  # unknown
         with contextlib.suppress(OSError):
@@ -104,7 +104,7 @@ def show_status(text: str) -> None:
 
 
 def clear_status() -> None:
-    """Erase the line. Must precede any other output."""
+    """Erase the status line. Must be called before anything else is printed."""
     if is_animated(sys.stderr):
         sys.stderr.write(_CLEAR)
         sys.stderr.flush()
@@ -112,7 +112,7 @@ def clear_status() -> None:
 
 @contextlib.contextmanager
 def show_progress(description: str, *, total: int | None = None) -> Iterator[Callable[[], None]]:
-    """Show a line until the end of the context. Yield a function to call after each step; `total` may be unknown."""
+    """Show a status line until the end of the context. Yield a function that counts a step, of `total` if known."""
     done = 0
     show_status(description)
 

@@ -1,7 +1,7 @@
 """Runs `railwright gangs` and `railwright fabric`: prints tables and documents.
 
-Gangs are rows. Fabrics are trees of spines, leaves and nodes. `railwright.fabric.overview`
-computes both from one read of the API server, with the user's permissions, or of a snapshot file.
+A gang is a row, and a fabric is a tree of spines, leaves and nodes. `railwright.fabric.overview` computes both from
+objects that are read once: from the API server, with the user's permissions, or from a snapshot file.
 """
 
 import argparse
@@ -27,11 +27,11 @@ _STYLES = {
 
 
 def show_gangs(arguments: argparse.Namespace) -> int:
-    """Return 1 if a shown gang never fits, otherwise 0. Raise UnreadableError or ClusterError."""
+    """Print the gangs. Return 1 if one of them never fits, otherwise 0. Raise UnreadableError or ClusterError."""
     if arguments.namespace and arguments.all_namespaces:
         raise output.UnreadableError(f"-n {arguments.namespace} and -A exclude each other; give one of them")
     options.check_sources(arguments)
-    overview = read(arguments)
+    overview = read_overview(arguments)
     gangs = [
         gang
         for gang in overview.gangs
@@ -87,7 +87,7 @@ def _format_share(value: float | None) -> str:
 
 
 def _format_ratio(actual: str, best: str) -> str:
-    """Return the actual value and the best possible one, as `1/2`."""
+    """Return a value and the best possible value as ACTUAL/BEST; only the former if the latter is unknown."""
     return actual if best == "-" else f"{actual}/{best}"
 
 
@@ -110,9 +110,9 @@ _MANY_NODES = 64  # fabrics with more nodes show them only with -o wide
 
 
 def show_fabrics(arguments: argparse.Namespace) -> int:
-    """Return 1 if a rail is dead or degraded, otherwise 0. Raise UnreadableError or ClusterError."""
+    """Print the fabrics. Return 1 if a rail is dead or degraded, otherwise 0. Raise UnreadableError or ClusterError."""
     options.check_sources(arguments)
-    overview = read(arguments)
+    overview = read_overview(arguments)
     if formats.is_document(arguments.output):
         formats.print_document({"fabrics": overview.fabrics, "leaves": overview.leaves}, arguments.output)
     else:
@@ -187,8 +187,8 @@ _REQUIRED = frozenset({resources.NODES, resources.PLACED_PODS})  # without the o
 _ROLE = f"ClusterRole {installed_names.CLUSTER_ROLE}"
 
 
-def read(arguments: argparse.Namespace) -> overview_types.Overview:
-    """Return the overview of a cluster or of files. Print problems on stderr.
+def read_overview(arguments: argparse.Namespace) -> overview_types.Overview:
+    """Return the overview of the cluster, or of the files of --snapshot and --policy. Print notes on unread kinds.
 
     Raises UnreadableError or ClusterError.
     """
@@ -197,23 +197,23 @@ def read(arguments: argparse.Namespace) -> overview_types.Overview:
     problems: list[str] = []
     if arguments.snapshot:
         policy = object_files.read_policy(arguments.policy)
-        fill(watch_specs, object_files.read_snapshot(arguments.snapshot, needs="Node"))
+        fill_caches(watch_specs, object_files.read_snapshot(arguments.snapshot, needs="Node"))
     else:
         policy, problems = asyncio.run(_open_cluster(arguments, watch_specs))
-    builder = assess(state, policy)
+    builder = assess_gangs(state, policy)
     for problem in problems:
         output.print_note(problem)
     return builder.build_overview()
 
 
-def fill(watch_specs: Sequence[reflector.WatchSpec], objects: Mapping[str, Sequence[Any]]) -> None:
-    """Put the objects of a snapshot into the sinks of their kinds."""
+def fill_caches(watch_specs: Sequence[reflector.WatchSpec], objects: Mapping[str, Sequence[Any]]) -> None:
+    """Fill the cache of each watched kind with the objects of a snapshot."""
     for kind, sink in {spec.kind.snapshot_kind: spec.sink for spec in watch_specs}.items():
         sink.replace(objects[kind])
 
 
-def assess(state: states.State, policy: policy_model.Policy) -> overview_builder.OverviewBuilder:
-    """Return the overview of a filled state, with all its gangs."""
+def assess_gangs(state: states.State, policy: policy_model.Policy) -> overview_builder.OverviewBuilder:
+    """Return the builder of overviews of a cluster's state, after it has assessed every gang."""
     state.apply_policy(policy)
     builder = overview_builder.OverviewBuilder(state.cluster, lambda: policy, state.pools)
     with output.show_progress("assessing gangs"):
@@ -226,14 +226,14 @@ async def _open_cluster(
 ) -> tuple[policy_model.Policy, list[str]]:
     async with cluster_access.connect(arguments, cluster_access.SNAPSHOT) as client:
         file = arguments.policy
-        policy = object_files.read_policy(file) if file else (await policy_sources.fetch(client, _ROLE))[0]
+        policy = object_files.read_policy(file) if file else (await policy_sources.fetch_policy(client, _ROLE))[0]
         with output.show_progress("reading the cluster", total=len(watch_specs)) as advance:
             read = functools.partial(_read_kind, client)
             return policy, list(filter(None, await cluster_access.gather(read, watch_specs, advance=advance)))
 
 
 async def _read_kind(client: clients.Client, spec: reflector.WatchSpec) -> str:
-    """Read the objects of a kind into its sink. Return a warning if it is optional and could not be read, else ""."""
+    """Fill the cache of a kind from the API server. Return a warning if the kind may be missing and is forbidden."""
     try:
         spec.sink.replace(await watch_wire.list_objects(client, spec.kind.path, spec.kind.view))
     except errors.ApiError as error:

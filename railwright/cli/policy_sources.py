@@ -39,14 +39,16 @@ class _ConfigMap(msgspec.Struct):
     data: dict[str, str] | None = None
 
 
-async def fetch(client: clients.Client, role: str = f"Role {installed_names.USER_ROLE}") -> tuple[model.Policy, str]:
-    """Return the policy in force of a client's cluster, and its ConfigMap. Raise UnreadableError or ClusterError.
+async def fetch_policy(
+    client: clients.Client, role: str = f"Role {installed_names.USER_ROLE}"
+) -> tuple[model.Policy, str]:
+    """Return the policy in force in the cluster, and the name of its ConfigMap. Raise UnreadableError or ClusterError.
 
-    While the policy is invalid, it is the last valid one, as for a server that starts, and a note says so. `role` names
-    the role with the command's rights, for the message about a missing right.
+    While the policy is invalid, the last valid policy is in force, and a note is printed. `role` is the role that has
+    the right to read the policy, for the message to a caller without it.
     """
     try:
-        result = await find(client)
+        result = await find_policy(client)
     except errors.ApiError as error:
         if error.foreign or error.status != _FORBIDDEN:
             raise
@@ -65,17 +67,17 @@ async def fetch(client: clients.Client, role: str = f"Role {installed_names.USER
     return object_files.require_valid(result, CONFIG_MAP, fix), CONFIG_MAP
 
 
-async def find(client: clients.Client) -> model.Policy | policies.Rejected | None:
-    """Return the policy in the ConfigMap or its errors, None without a ConfigMap. Raise ClusterError."""
+async def find_policy(client: clients.Client) -> model.Policy | policies.Rejected | None:
+    """Return the policy in the ConfigMap or, if invalid, its errors; None without a ConfigMap. Raise ClusterError."""
     path = f"{resources.POLICY.path}/{installed_names.POLICY}"
     config_map = await watch_wire.find_object(client, path, _ConfigMap)
     return None if config_map is None else policies.read((config_map.data or {}).get(names.POLICY_KEY, ""))
 
 
-async def find_readable(client: clients.Client) -> model.Policy | None:
-    """Return the policy, the last valid one while it is invalid; None if there is none that the caller may read."""
+async def find_readable_policy(client: clients.Client) -> model.Policy | None:
+    """Return the policy, or the last valid policy while it is invalid; None if the caller may read neither."""
     with contextlib.suppress(errors.ClusterError):
-        policy = await find(client)
+        policy = await find_policy(client)
         if isinstance(policy, policies.Rejected):
             policy = await last_policy.find(client)
         return policy if isinstance(policy, model.Policy) else None
@@ -91,15 +93,15 @@ async def find_namespace_labels(client: clients.Client, namespace: str) -> Mappi
 
 async def is_unenforced(client: clients.Client) -> bool:
     """Return True if the policy is in mode warn; False also if it cannot be read."""
-    policy = await find_readable(client)
+    policy = await find_readable_policy(client)
     return policy is not None and not policy.document.is_enforced
 
 
 async def describe_disabled(client: clients.Client) -> str:
-    """Say that `railwright disable` has deleted the webhooks, with the fix; "" if it has not. Raise ClusterError.
+    """Return a message with the fix if `railwright disable` has deleted the webhooks, otherwise "". Raise ClusterError.
 
-    An upgrade may create them again while the copy of `railwright disable` remains. For a caller who may read only the
-    copy, it counts alone; a caller who may read neither gets "".
+    The copy that `disable` keeps is not enough, because an upgrade may have created the webhooks again. It is enough
+    for a caller who may not read webhooks. A caller who may not read the copy gets "".
     """
     copy = f"/api/v1/namespaces/{installed_names.NAMESPACE}/configmaps/{installed_names.DISABLED}"
     webhooks = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{installed_names.INSTALLATION}"

@@ -1,4 +1,4 @@
-"""Runs `railwright policy validate`, `schema` and `scheduler-config`."""
+"""Runs three commands: `railwright policy validate`, `policy schema` and `policy scheduler-config`."""
 
 import argparse
 import asyncio
@@ -24,9 +24,9 @@ def print_schema(_: argparse.Namespace) -> int:
 
 
 def validate(arguments: argparse.Namespace) -> int:
-    """Return 0 for valid policies, 1 if one is invalid. Raise UnreadableError for an unreadable file.
+    """Print the errors and warnings of policies. Return 1 if one is invalid, otherwise 0. Raise UnreadableError.
 
-    With `--from-cluster`, also print the webhook's warnings about the policy, and raise ClusterError.
+    With --from-cluster, print the warnings that the webhook would give too. Then ClusterError may be raised.
     """
     if options.names_cluster(arguments) and not arguments.from_cluster:
         raise output.UnreadableError("the options for the cluster need --from-cluster; add it, or remove them")
@@ -51,7 +51,7 @@ def validate(arguments: argparse.Namespace) -> int:
 
 
 async def _compare_with_cluster(client: clients.Client, documents: Sequence[model.PolicyDocument]) -> list[list[str]]:
-    """Return warnings about each policy: missing objects in the cluster, and removed fabrics that are in use."""
+    """Return the warnings about each policy: what the cluster lacks of it, and fabrics in use that it removes."""
     from webhook import policy_validation, state
 
     known, nodes = state.State(), list[Any]()
@@ -66,7 +66,7 @@ async def _compare_with_cluster(client: clients.Client, documents: Sequence[mode
         sink.replace(listed)
         nodes = listed if kind is resources.NODES else nodes
     cluster = known.cluster._replace(node_labels=[node.metadata.labels for node in nodes])
-    current = await policy_sources.find(client)
+    current = await policy_sources.find_policy(client)
     compared = []
     for document in documents:
         found = list(shortcomings.find_shortcomings(document, cluster))
@@ -114,13 +114,13 @@ def _print_result(file: str, result: model.Policy | policies.Rejected, warnings:
 # --- the configuration of schedulers ------------------------------------------------------------------------
 
 _WITHOUT_CLUSTER = (
-    "the address is a DNS name and the CA a file, but kube-scheduler of kubeadm resolves no Service and mounts no such "
-    "file; without --policy, the address and the CA of the cluster are printed"
+    "the address above is a DNS name and the CA a file, but kubeadm's kube-scheduler resolves no Service names and "
+    "mounts no such file; leave out --policy to print the IP address of the Service and the CA of the cluster"
 )
 
 
 def print_scheduler_configuration(arguments: argparse.Namespace) -> int:
-    """Print the configuration and return 0. Raise UnreadableError or ClusterError.
+    """Print the configuration of kube-scheduler or Volcano and return 0. Raise UnreadableError or ClusterError.
 
     Read from a cluster, it has the address of the extender's Service and the CA, because kube-scheduler often runs on
     the host network: kubeadm's static pod uses the host's resolver, which does not know the names of Services.
@@ -136,16 +136,16 @@ def print_scheduler_configuration(arguments: argparse.Namespace) -> int:
     print(written, end="")
     if arguments.policy and not is_volcano:
         output.print_note(_WITHOUT_CLUSTER)
-    if arguments.policy and (unnamed := _list_unnamed(document)):
+    if arguments.policy and (unnamed := _list_rails_without_resource(document)):
         output.print_note(
-            f"resources are missing that only the networks of {text.join_first(unnamed, 5)} name: state `resource` "
-            "there, or leave out --policy to read the networks from the cluster"
+            f"the resources of {text.join_first(unnamed, 5)} are missing, because only their networks name them; state "
+            "`resource` of these rails, or leave out --policy to read the networks from the cluster"
         )
     return output.OK
 
 
-def _list_unnamed(document: model.PolicyDocument) -> Sequence[str]:
-    """Return the rails whose resource comes from their network's annotation."""
+def _list_rails_without_resource(document: model.PolicyDocument) -> Sequence[str]:
+    """Return the rails for which the policy states no resource, so that an annotation of their network names it."""
     return [
         f"fabrics.{name}.rails {rail.name}"
         for name, fabric in document.fabrics.items()
@@ -156,11 +156,11 @@ def _list_unnamed(document: model.PolicyDocument) -> Sequence[str]:
 
 
 async def _read_extender(client: clients.Client) -> tuple[model.PolicyDocument, configuration.ExtenderAddress]:
-    """Return the policy, with the resources that its networks name, and the extender."""
+    """Return the policy in force, with the resources that networks name, and the extender's address."""
     namespace, name = installed_names.NAMESPACE, configuration.SERVICE
     webhooks = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{installed_names.INSTALLATION}"
     (policy, _), service, installed = await asyncio.gather(
-        policy_sources.fetch(client),
+        policy_sources.fetch_policy(client),
         watch_wire.find_object(client, f"/api/v1/namespaces/{namespace}/services/{name}", dict[str, Any]),
         watch_wire.find_object(client, webhooks, dict[str, Any]),
     )
@@ -180,12 +180,12 @@ async def _read_extender(client: clients.Client) -> tuple[model.PolicyDocument, 
 
 
 async def _fill_resources(client: clients.Client, document: model.PolicyDocument) -> model.PolicyDocument:
-    unnamed = _list_unnamed(document)
-    listed = await cluster_access.list_allowed(client, resources.NADS.path, resources.NADS.view) if unnamed else []
+    unnamed = _list_rails_without_resource(document)
+    listed = await cluster_access.list_if_allowed(client, resources.NADS.path, resources.NADS.view) if unnamed else []
     if listed is None:
         output.print_note(
-            f"resources are missing that only the networks of {text.join_first(unnamed, 5)} name: "
-            "state `resource` there, or get the right to list network-attachment-definitions"
+            f"the resources of {text.join_first(unnamed, 5)} are missing, because only their networks name them; state "
+            "`resource` of these rails, or get the right to list network-attachment-definitions"
         )
         return document
     networks = {item.metadata.key: item.metadata.annotations.get(names.NAD_RESOURCE_NAME) or None for item in listed}

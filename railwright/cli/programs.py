@@ -1,6 +1,6 @@
-"""Lists the commands that parse their own options, and calls commands.
+"""Lists the programs that run in the cluster, and calls the function of any command.
 
-Such a command starts without the imports of other commands.
+A program parses its own options, so that it starts without the imports of other commands.
 """
 
 import importlib
@@ -12,7 +12,7 @@ from typing import TypeVar
 _Argument = TypeVar("_Argument")
 
 
-PROGRAMS: Mapping[str, tuple[str, str]] = {  # package and help text of each
+PROGRAMS: Mapping[str, tuple[str, str]] = {  # the package and help text of each program
     "webhook": ("webhook", "Run the admission webhook."),
     "extender": ("extender", "Run the scheduler extender."),
     "preflight": (
@@ -22,17 +22,16 @@ PROGRAMS: Mapping[str, tuple[str, str]] = {  # package and help text of each
 }
 
 
-def load(name: str) -> Callable[[Sequence[str]], int]:
-    """Import the main function of a program, which gets the remaining arguments."""
+def import_main(name: str) -> Callable[[Sequence[str]], int]:
+    """Import the main function of a program, which takes the words after the program's name."""
     main: Callable[[Sequence[str]], int] = importlib.import_module(f"{PROGRAMS[name][0]}.__main__").main
     return main
 
 
-def call(function: Callable[[_Argument], int], argument: _Argument) -> int:
-    """Call the imported function of a command, and return its exit code.
+def call_command(function: Callable[[_Argument], int], argument: _Argument) -> int:
+    """Call the function of a command, in which SIGINT raises KeyboardInterrupt. Return its exit code.
 
-    SIGINT, which ends the process during the imports, raises KeyboardInterrupt in the command. During the imports the
-    exception could be lost, because Python discards exceptions in its import callbacks.
+    During the imports SIGINT ends the process instead: Python discards exceptions in its import callbacks.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)

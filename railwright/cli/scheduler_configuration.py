@@ -1,4 +1,4 @@
-"""Writes the configuration with which a scheduler calls the extender, and reads that of a cluster's Volcano."""
+"""Formats the configuration with which a scheduler calls the extender, and parses the one of a cluster's Volcano."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _CLAIMED = '  # pods whose rails come as claims: the webhook adds a limit of "0"
 
 
 def read_volcano(configmap: Any) -> Any:
-    """Return the tree of Volcano's configuration, or the parser's error as text; empty without the ConfigMap."""
+    """Return Volcano's configuration in a ConfigMap as a tree; None without one, the error as text if it is invalid."""
     data = frameworks.get_mapping(configmap, "data")
     configuration = next((str(value) for key, value in data.items() if key.endswith(".conf")), "")
     try:
@@ -34,7 +34,7 @@ def read_volcano(configmap: Any) -> Any:
 
 
 def list_plugins(tree: Any) -> Mapping[str, Mapping[str, Any]]:
-    """Return the plugins of Volcano's configuration with their arguments, in the order of its tiers."""
+    """Return the arguments of each plugin in Volcano's configuration, by name, in the order of the tiers."""
     plugins = [plugin for tier in frameworks.get_list(tree, "tiers") for plugin in frameworks.get_list(tier, "plugins")]
     return {
         str(frameworks.get_mapping(plugin).get("name")): frameworks.get_mapping(plugin, "arguments")
@@ -51,15 +51,17 @@ def get_scheduler(pod: views.Pod) -> str:
 
 
 class ExtenderAddress(NamedTuple):
-    """The extender's address for a scheduler: host of the URL, and CA in base64 ("" for a CA in a file)."""
+    """The extender's address: the host of its URL, and the CA in base64 ("" if the CA is in a file)."""
 
     host: str = SERVER_NAME
     ca_data: str = ""
 
 
 def list_resources(policy: model.PolicyDocument) -> Sequence[str]:
-    """Return the managed resources of all fabrics, by which a scheduler recognizes their pods: the resources of the
-    rails, the accelerators if the rails of a fabric have no resource (PVRDMA), and the name that stands for claims.
+    """Return the managed resources: a scheduler calls the extender for the pods that request one of them.
+
+    They are the resources of the rails, the accelerators if the rails of a fabric have no resource (PVRDMA), and the
+    name that stands for claims.
     """
     fabrics = policy.fabrics.values()
     rails = dict.fromkeys(rail.resource for fabric in fabrics for rail in fabric.rails if rail.resource)
@@ -69,7 +71,7 @@ def list_resources(policy: model.PolicyDocument) -> Sequence[str]:
 
 
 def format_kube_scheduler(resources: Sequence[str], extender: ExtenderAddress) -> str:
-    """Return the file for kube-scheduler's --config."""
+    """Return the text of the file for kube-scheduler's --config."""
     tls = (
         [f"caData: {json.dumps(extender.ca_data)}"]
         if extender.ca_data

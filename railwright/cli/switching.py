@@ -1,4 +1,4 @@
-"""Runs `railwright disable` and `railwright enable`: removes railwright from admission, and restores it.
+"""Runs `railwright disable` and `railwright enable`: deletes the webhooks and policy bindings, and restores them.
 
 Disabling deletes the bindings of the admission policies first, because these reject labelled pods that were not
 injected, then the webhooks. Enabling creates the webhooks first. In the meantime a ConfigMap holds the deleted objects.
@@ -42,7 +42,7 @@ that was created meanwhile with the label only on the Job itself. Verify: railwr
 
 
 class Switch:
-    """The objects of one installation, and the ConfigMap that holds them while they are deleted."""
+    """Deletes and restores the webhooks and bindings of an installation. A ConfigMap keeps the deleted objects."""
 
     def __init__(self, client: clients.Client, namespace: str, name: str, *, is_dry_run: bool) -> None:
         self._client = client
@@ -54,7 +54,7 @@ class Switch:
         self.copy = f"ConfigMap {namespace}/{self.copy_name}"
 
     async def disable(self) -> None:
-        """Delete the objects, if there are any, and print each."""
+        """Delete the webhooks and bindings, if there are any, and print each."""
         objects = [item for kind in reversed(_PATHS) for item in await self._read_objects(kind)]
         if not objects:
             print("disabled already: there is no webhook and no policy binding of railwright")
@@ -98,7 +98,7 @@ class Switch:
             except errors.ApiError as error:
                 if error.status != _CONFLICT:
                     raise
-                output.print_change(f"exists already, and stays as it is: {_format_title(item)}")
+                output.print_change(f"{_format_title(item)} exists already, so it was not changed")
             else:
                 self._print_change("created", _format_title(item))
         await self._delete(f"{self._copies}/{self.copy_name}")
@@ -119,7 +119,7 @@ class Switch:
         ]
 
     async def _save_copy(self, objects: Sequence[Object]) -> None:
-        """Write the copy. The objects of an earlier copy stay, if `disable` was interrupted."""
+        """Write the ConfigMap. It keeps the objects that an interrupted `disable` has stored before."""
         saved = await self._read_copy()
         stripped = [
             {**item, "metadata": {key: item["metadata"][key] for key in _OWN_METADATA if key in item["metadata"]}}
@@ -139,7 +139,7 @@ class Switch:
         self._print_change("written", f"{self.copy}: {text.format_count(len(restored), 'object')} to restore")
 
     async def _read_copy(self) -> list[Object] | None:
-        """Return the saved objects; None without a ConfigMap. Raises UnreadableError."""
+        """Return the objects in the ConfigMap; None if it does not exist. Raise UnreadableError for an edited one."""
         config_map = await watch_wire.find_object(self._client, f"{self._copies}/{self.copy_name}", views.ConfigMap)
         if config_map is None:
             return None
@@ -163,12 +163,12 @@ class Switch:
 
 
 def disable(arguments: argparse.Namespace) -> int:
-    """Remove railwright from admission. Return 0, even if nothing needs doing. Raises ClusterError, UnreadableError."""
+    """Delete the webhooks and bindings. Return 0, also if there are none. Raise ClusterError or UnreadableError."""
     return _run(arguments, Switch.disable)
 
 
 def enable(arguments: argparse.Namespace) -> int:
-    """Restore railwright in admission. Return 0, even if nothing needs doing. Raises ClusterError, UnreadableError."""
+    """Restore the webhooks and bindings. Return 0, also if none are missing. Raise ClusterError or UnreadableError."""
     return _run(arguments, Switch.enable)
 
 

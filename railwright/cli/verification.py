@@ -27,7 +27,7 @@ _CODES = {report.RDMA: output.OK, report.UNKNOWN: output.UNUSABLE}
 
 
 def verify(arguments: argparse.Namespace) -> int:
-    """Return 0 for RDMA on every rail; 1 for TCP, missing rails or failures; 2 if logs or counters do not tell.
+    """Print the report. Return 0 for RDMA on every rail, 1 for TCP, missing rails or failures, 2 if it is not known.
 
     Raises UnreadableError and ClusterError.
     """
@@ -38,7 +38,7 @@ def verify(arguments: argparse.Namespace) -> int:
     if (subject := job_pods.parse_object("verify", words)) is not None:
         return (_verify_counters if arguments.counters else _verify_job)(arguments, *subject)
     if arguments.counters:
-        raise output.UnreadableError("--counters needs an object of the cluster: give KIND/NAME, as job/NAME")
+        raise output.UnreadableError("--counters reads pods of the cluster, not files; give KIND/NAME, as job/NAME")
     options.check_paths(words)
     files = [("standard input" if path == "-" else pathlib.PurePath(path).stem, path) for path in words]
     with output.show_progress("reading the log"):
@@ -81,7 +81,7 @@ _PENDING = "Pending"  # phase of a pod
 
 
 class _Log(NamedTuple):
-    """The first line of a container's log, and its lines about the network."""
+    """The log of a container: its first line, and its lines about the network."""
 
     pod: job_pods.Pod
     container: str
@@ -90,17 +90,17 @@ class _Log(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Pod and container, for messages."""
+        """The names of pod and container, for messages."""
         return f"{self.pod.metadata.name} container {self.container}"
 
 
 def _verify_job(arguments: argparse.Namespace, kind: str, name: str) -> int:
     """Report from the logs of a job's pods whether they used RDMA."""
-    namespace, name = job_pods.locate(arguments, kind, name)
+    namespace, name = job_pods.resolve_name(arguments, kind, name)
     expected = report.Expected(arguments.rails)
 
     async def read(client: clients.Client) -> report.Report:
-        pods = await job_pods.find(client, namespace, kind, name)
+        pods = await job_pods.find_pods(client, namespace, kind, name)
         by_pod = {} if expected.rails is not None else await _read_expectations(client, namespace, pods)
         containers = [(pod, container) for pod in pods for container in _choose_containers(pod)]
         fetch = functools.partial(_fetch_log, client, namespace)
@@ -142,7 +142,7 @@ async def _read_expectations(
 
 
 def _choose_containers(pod: job_pods.Pod) -> Sequence[str]:
-    """Return the containers of ranks in the record, otherwise all: a launcher logs the output of its ranks."""
+    """Return the containers in the pod's record, otherwise all: a launcher, which has none, logs for its ranks."""
     return intent.read_record(pod).containers or tuple(container.name for container in pod.spec.containers)
 
 
@@ -171,7 +171,7 @@ async def _fetch_log(client: clients.Client, namespace: str, source: tuple[job_p
 
 
 def _complete_report(result: report.Report, found: Sequence[_Log], pods: Sequence[job_pods.Pod]) -> report.Report:
-    """Return the report with pods that have not started, and logs that cannot be read."""
+    """Return the report, changed if pods have not started or if logs could not be read."""
     if result.state == report.RDMA:  # of all ranks: a pod that has ended without a log was replaced
         pods = [pod for pod in pods if not pod.status.has_ended]
     if result.state in (report.RDMA, report.UNKNOWN) and any(pod.preflight_failure for pod in pods):
@@ -187,7 +187,7 @@ def _complete_report(result: report.Report, found: Sequence[_Log], pods: Sequenc
 
 
 def _describe_unstarted(pods: Sequence[job_pods.Pod]) -> str:
-    """Return the pods whose ranks have not started, by the cause; "" if there are none."""
+    """Return text that names the pods whose ranks have not started, with the cause; "" if all have."""
     by_cause: dict[str, list[str]] = {}
     for pod in pods:
         pending = "Pending: no container has started" if pod.status.phase == _PENDING else ""
@@ -202,10 +202,10 @@ def _describe_unstarted(pods: Sequence[job_pods.Pod]) -> str:
 
 def _verify_counters(arguments: argparse.Namespace, kind: str, name: str) -> int:
     """Read the counters of each rank twice, and report the traffic in between."""
-    namespace, name = job_pods.locate(arguments, kind, name)
+    namespace, name = job_pods.resolve_name(arguments, kind, name)
 
     async def measure(client: clients.Client) -> counters.Report:
-        pods = await job_pods.find(client, namespace, kind, name)
+        pods = await job_pods.find_pods(client, namespace, kind, name)
         pods = [pod for pod in pods if intent.read_record(pod).rails] or pods  # a launcher has none
         started = [pod for pod in pods if pod.status.phase != _PENDING and not pod.preflight_failure]
         unstarted = _describe_unstarted(pods)
@@ -240,7 +240,7 @@ def _verify_counters(arguments: argparse.Namespace, kind: str, name: str) -> int
 async def _read_counters(
     client: clients.Client, namespace: str, pods: Sequence[job_pods.Pod]
 ) -> Mapping[str, counters.Reading]:
-    """Return the readings by pod, without pods that cannot be read: a note says why."""
+    """Return the counters of each pod by its name. Print a note about each pod whose counters cannot be read."""
     readings: dict[str, counters.Reading] = {}
 
     async def read(pod: job_pods.Pod) -> None:

@@ -493,7 +493,7 @@ async def test_disable_lets_labelled_pods_pass_until_enable(plane, cluster, inst
     await cluster.wait_certified()
     await expect("failed calling webhook")
     assert await read_objects() == held
-    assert "exists already, and stays as it is: " in await run("enable")
+    assert " exists already, so it was not changed" in await run("enable")
     assert await plane.api.get_or_none("ConfigMap", "railwright-disabled", NAMESPACE) is None
 
 

@@ -54,7 +54,7 @@ async def test_the_role_for_users_allows_reading_the_policy_and_explanations(pla
     assert "rules that need the fabric were not checked: " in await find_source()
     place = sites.NAMESPACE
     await person.allow("railwright-user", place, "get", "configmaps/railwright-policy", kind="Role")
-    assert "the fabric's rules come from the policy in ConfigMap" in await find_source()
+    assert "rules that need the fabric are checked with the policy in ConfigMap" in await find_source()
     proxied = "services/https:railwright-extender:8713"
     assert await person.may("get", proxied, place, subresource="proxy")
     for verb in ("create", "update", "patch", "delete"):

@@ -131,7 +131,7 @@ async def serving(server, folder, account, **options):
         yield client
 
 
-async def test_requests_have_the_token_of_a_file_and_our_name(server, folder):
+async def test_requests_have_the_token_of_the_token_file_and_the_user_agent_railwright(server, folder):
     async with serving(server, folder, {"tokenFile": "token"}) as client:
         await client.get("/version")
         assert await client.get_token() == "of-a-file"
@@ -341,7 +341,7 @@ EXPIRED_LOGIN = {
         ({"tokenFile": "nowhere"}, "nowhere: no such file or directory"),
     ],
 )
-async def test_failed_authentication_is_an_error(folder, user, cause):
+async def test_credentials_that_cannot_be_used_are_an_error_with_the_kubeconfig_and_the_cause(folder, user, cause):
     config = write(folder, user)
     with pytest.raises(errors.ConfigurationError, match=cause) as raised:
         await clients.connect(config)
@@ -349,7 +349,7 @@ async def test_failed_authentication_is_an_error(folder, user, cause):
     assert raised.value.sentence.endswith("or fetch it again")
 
 
-async def test_no_secret_of_a_kubeconfig_is_printed(folder):
+async def test_the_error_about_a_kubeconfig_does_not_contain_its_token(folder):
     """The library names an entry by its whole content."""
     user = {"token": "s3cret", "auth-provider": {"name": "oidc", "config": {"id-token": None}}}
     with pytest.raises(errors.ConfigurationError, match="Expected key id-token in") as raised:
@@ -357,7 +357,7 @@ async def test_no_secret_of_a_kubeconfig_is_printed(folder):
     assert "s3cret" not in raised.value.sentence + str(raised.value)
 
 
-async def test_a_credential_plugin_that_times_out_is_an_error(folder, monkeypatch):
+async def test_a_credential_plugin_that_does_not_end_in_time_is_an_error(folder, monkeypatch):
     (folder / "plugin").write_text("#!/bin/sh\nexec sleep 5\n")
     monkeypatch.setattr(kubeconfigs, "READ_SECONDS", 0.2)
     with pytest.raises(errors.ConfigurationError, match="its credential plugin does not end within 0 s"):
@@ -365,7 +365,7 @@ async def test_a_credential_plugin_that_times_out_is_an_error(folder, monkeypatc
 
 
 @pytest.mark.parametrize("user", [{"token": "t"}, CERTIFIED], ids=["token", "certificate"])
-async def test_a_watch_goes_on_when_the_credentials_are_read_again(server, folder, authority, user):
+async def test_a_watch_continues_after_the_credentials_are_read_again(server, folder, authority, user):
     """After a 401, which other requests may get."""
     more, refused = asyncio.Event(), []
 

@@ -119,7 +119,7 @@ def write(path, line):
 
 
 @pytest.mark.parametrize(("leaf", "line"), EXAMPLES, ids=[line for _, line in EXAMPLES])
-async def test_an_example_of_the_page_runs_unchanged(place, leaf, line, monkeypatch, capsys):
+async def test_an_example_in_the_help_of_a_command_runs_without_an_error(place, leaf, line, monkeypatch, capsys):
     folder, environment = place
     if leaf.prog == "railwright dashboard":
         (folder / "policy.yaml").write_text(varied_clusters.POLICY)

@@ -37,8 +37,8 @@ def assert_card(lines):
     assert [command in line for command, line in zip(NEXT, lines[-3:], strict=True)] == [True] * 3
 
 
-def test_the_gang_takes_the_fewest_leaves():
-    pods, placed, without, _ = scenario.run(scenario.build_cluster())
+def test_the_gang_takes_fewer_leaves_with_railwright_than_without():
+    pods, placed, without, _ = scenario.admit_and_place(scenario.build_cluster())
     assert len({rank.leaf for rank in placed.ranks}) == placed.leaves == placed.min_leaves == 1
     assert without.leaves > 1, "there is nothing to see where Volcano does as well"
     assert without.bandwidth < placed.bandwidth == 1.0
@@ -55,7 +55,7 @@ def test_a_terminal_shows_a_status_and_then_the_card():
 
 
 @pytest.mark.parametrize("command", ["check", "demo"])
-def test_the_first_status_needs_no_library(command):
+def test_the_first_status_line_is_printed_before_libraries_are_imported(command):
     program = (
         "import sys; from railwright.cli import dispatch, output; "
         f"dispatch.build_parser(['{command}']).parse(['{command}']); "
@@ -66,7 +66,7 @@ def test_the_first_status_needs_no_library(command):
     assert not re.search(r"'(rich|aiohttp|cryptography|msgspec|yaml|asyncio)\b", modules)
 
 
-async def test_serve_shows_the_placed_gang():
+async def test_the_dashboard_of_demo_serve_has_the_placed_gang():
     async with (
         dashboard_servers.started("dashboard: ", "demo", "--serve", out="stdout") as url,
         aiohttp.ClientSession() as session,

@@ -321,7 +321,8 @@ async def test_lint_takes_the_policy_of_the_cluster(run):
     code, out, err = await run(refuse(403, "no dry run is needed"), pod, "lint", policy=POLICY, objects=WEBHOOKS)
     assert (code, "error N15 NCCL_IB_HCA=mlx5_9: " in out) == (1, True)
     assert err == (
-        "railwright: the fabric's rules come from the policy in ConfigMap railwright-system/railwright-policy\n"
+        "railwright: rules that need the fabric are checked with the policy in ConfigMap "
+        "railwright-system/railwright-policy\n"
         "railwright: lint reads no networks and no nodes of the cluster; to see whether admission rejects a pod "
         "because of them: railwright explain FILE\n"
     )

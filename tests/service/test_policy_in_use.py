@@ -65,19 +65,19 @@ def store(monkeypatch):
     return send
 
 
-async def test_a_removed_fabric_in_use_is_a_warning_with_counts_at_the_write(store):
+async def test_writing_a_policy_without_a_fabric_in_use_warns_with_the_numbers_of_pods_and_jobs(store):
     pods = fabric_users.LabelledPods([msgspec.convert(pod, views.Pod) for pod in PODS], is_complete=True)
     (warning,) = await store(OTHER, pods)
     assert warning == COUNTED
     assert await store(varied_clusters.POLICY, pods) == []
 
 
-async def test_without_an_answer_of_the_api_server_the_warning_has_no_count(store):
+async def test_the_warning_has_no_number_of_pods_if_the_api_server_does_not_list_them(store):
     (warning,) = await store(OTHER, None)
     assert "but how many pods use it is not known and namespace labs opts in with it" in warning
 
 
-async def test_validate_counts_the_users_of_a_removed_fabric_before_the_write(cluster, run, tmp_path):
+async def test_policy_validate_counts_the_pods_of_a_fabric_that_the_file_removes(cluster, run, tmp_path):
     cluster.keep(varied_clusters.CONFIGMAP_PATH, varied_clusters.CONFIGMAP)
     cluster.lists |= {"/api/v1/pods": PODS, "/api/v1/namespaces": NAMESPACES, "/api/v1/nodes": []}
     file = tmp_path / "policy.yaml"
@@ -100,7 +100,7 @@ fabrics:
 
 
 @pytest.mark.parametrize("key", ["example.com/leaf", "example.com/leef", "hypernode/level-1"])
-async def test_validate_warns_of_domains_whose_label_no_node_has(cluster, run, tmp_path, key):
+async def test_policy_validate_warns_of_a_domain_whose_label_no_node_has(cluster, run, tmp_path, key):
     labels = {"example.com/leaf": "a", "example.com/spine": "b"}
     node = {"metadata": {"name": "n", "labels": labels}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
     cluster.lists |= {"/api/v1/namespaces": NAMESPACES, "/api/v1/nodes": [node]}
@@ -113,7 +113,7 @@ async def test_validate_warns_of_domains_whose_label_no_node_has(cluster, run, t
 
 
 @pytest.mark.parametrize("gpu", ["H100", "H10O"])
-async def test_validate_warns_of_a_shape_that_matches_no_node(cluster, run, tmp_path, gpu):
+async def test_policy_validate_warns_of_a_node_shape_that_matches_no_node(cluster, run, tmp_path, gpu):
     nodes = [{"metadata": {"name": gpu, "labels": {"gpu": gpu}}} for gpu in ("A100", "H100")]
     cluster.lists |= {"/api/v1/namespaces": NAMESPACES, "/api/v1/nodes": nodes}
     file = tmp_path / "policy.yaml"
@@ -126,7 +126,7 @@ async def test_validate_warns_of_a_shape_that_matches_no_node(cluster, run, tmp_
 
 
 @pytest.mark.parametrize("config", ['{"type": "macvlan"}', '{"type": "macvlan",}', ""])
-async def test_validate_warns_of_a_network_whose_configuration_is_no_json(cluster, run, tmp_path, config):
+async def test_policy_validate_warns_of_a_network_whose_cni_configuration_is_no_json(cluster, run, tmp_path, config):
     network = {"metadata": {"name": "lan0", "namespace": "prod"}, "spec": {"config": config}}
     path = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions"
     cluster.lists |= {"/api/v1/namespaces": NAMESPACES, "/api/v1/nodes": [], path: [network]}

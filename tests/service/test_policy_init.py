@@ -36,23 +36,23 @@ async def served(tmp_path):
         yield objects, client
 
 
-async def test_the_objects_of_the_cluster_are_read(served):
+async def test_nodes_networks_and_device_classes_are_listed(served):
     objects, client = served
-    assert await first_policies.read(client) == simulated_clouds.read(objects.trees)
+    assert await first_policies.read_cluster(client) == simulated_clouds.read(objects.trees)
 
 
-async def test_kinds_that_are_not_served_have_no_objects_and_forbidden_ones_are_named(served):
+async def test_a_kind_that_is_not_served_has_no_objects_and_a_forbidden_one_is_reported_as_unread(served):
     objects, client = served
     objects.absent = {Kind.NETWORK, Kind.GKE_NETWORK}
-    cluster = await first_policies.read(client)
+    cluster = await first_policies.read_cluster(client)
     assert (cluster.names[Kind.NETWORK], cluster.unread) == (set(), frozenset())
     assert cluster.names[Kind.DEVICE_CLASS]
     objects.forbidden = {Kind.DEVICE_CLASS}
-    assert (await first_policies.read(client)).unread == {Kind.DEVICE_CLASS}
+    assert (await first_policies.read_cluster(client)).unread == {Kind.DEVICE_CLASS}
 
 
-async def test_without_the_right_to_list_nodes_nothing_is_written(served):
+async def test_a_caller_who_may_not_list_nodes_gets_an_error(served):
     objects, client = served
     objects.forbidden = {Kind.NODE}
     with pytest.raises(errors.ApiError, match="nodes"):
-        await first_policies.read(client)
+        await first_policies.read_cluster(client)

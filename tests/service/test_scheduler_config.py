@@ -29,7 +29,7 @@ def list_managed(text: str) -> list[str]:
     return [resource["name"] for resource in extender["managedResources"]]
 
 
-async def test_the_resources_of_networks_are_managed(cluster, run):
+async def test_managed_resources_include_those_that_only_a_network_names(cluster, run):
     cluster.keep(
         f"{SYSTEM}/configmaps/railwright-policy",
         {"metadata": {"name": "railwright-policy"}, "data": {"policy.yaml": POLICY}},
@@ -46,16 +46,17 @@ async def test_the_resources_of_networks_are_managed(cluster, run):
     cluster.fault = lambda request: 403 if request.path == NETWORKS else None
     code, out, err = await run("policy", "scheduler-config")
     assert (code, list_managed(out)) == (0, ["nvidia.com/rail1"])
-    assert "fabrics.roce.rails rail0 name: state `resource` there, or get the right to list" in err
+    assert "resources of fabrics.roce.rails rail0 are missing" in err
+    assert "state `resource` of these rails, or get the right to list network-attachment-definitions" in err
 
 
-def test_without_a_cluster_rails_with_an_unknown_resource_are_named(tmp_path, capsys):
+def test_with_a_policy_file_a_note_names_rails_whose_resource_is_unknown(tmp_path, capsys):
     file = tmp_path / "policy.yaml"
     file.write_text(POLICY)
     assert main(["policy", "scheduler-config", "--policy", str(file)]) == 0
     out, err = capsys.readouterr()
     assert list_managed(out) == ["nvidia.com/rail1"]
-    assert "resources are missing that only the networks of fabrics.roce.rails rail0 name: state `resource`" in err
+    assert "resources of fabrics.roce.rails rail0 are missing, because only their networks name them; state `res" in err
     file.write_text(POLICY.replace("network: prod/rail0", "resource: a.com/b"))
     assert main(["policy", "scheduler-config", "--policy", str(file)]) == 0
-    assert "resources are missing" not in capsys.readouterr().err
+    assert "are missing" not in capsys.readouterr().err

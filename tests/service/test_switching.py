@@ -103,7 +103,7 @@ async def test_a_dry_run_tries_each_change_and_stores_nothing(cluster, run):
     assert "would have created MutatingWebhookConfiguration railwright\n" in out
 
 
-async def test_a_failed_run_is_continued_by_the_next(cluster, run):
+async def test_disable_and_enable_continue_where_an_earlier_run_failed(cluster, run):
     before = list_present(cluster)
     refuse_writes(cluster, WEBHOOK)
     code, _, _ = await run("disable")
@@ -117,7 +117,7 @@ async def test_a_failed_run_is_continued_by_the_next(cluster, run):
     refuse_writes(cluster)
     code, out, _ = await run("enable")
     assert (code, list_present(cluster)) == (0, before)
-    assert "exists already, and stays as it is: MutatingWebhookConfiguration railwright\n" in out
+    assert "MutatingWebhookConfiguration railwright exists already, so it was not changed\n" in out
 
 
 async def test_disable_deletes_nothing_without_the_permission_to_store_a_copy(cluster, run):
@@ -128,7 +128,7 @@ async def test_disable_deletes_nothing_without_the_permission_to_store_a_copy(cl
     assert "configmaps" in err
 
 
-async def test_the_webhooks_are_deleted_even_without_the_namespace(cluster, run):
+async def test_the_webhooks_are_deleted_even_if_their_namespace_does_not_exist(cluster, run):
     refuse_writes(cluster, COPIES, 404)
     code, out, _ = await run("disable")
     assert (code, WEBHOOK in cluster.stored) == (0, False)
@@ -140,7 +140,7 @@ async def test_the_webhooks_are_deleted_even_without_the_namespace(cluster, run)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"kind": "Pod"}]'])
-async def test_a_copy_that_was_edited_is_named(cluster, run, text):
+async def test_enable_names_the_copy_if_it_is_not_a_list_of_objects(cluster, run, text):
     await run("disable")
     cluster.stored[COPY]["data"]["objects.json"] = text
     code, _, err = await run("enable")

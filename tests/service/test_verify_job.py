@@ -142,7 +142,7 @@ async def test_a_rail_that_the_preflight_found_and_nccl_did_not_use_is_named(clu
     assert (code, "NCCL found 2 of 4 rails" in out, "missing" in out) == (1, True, False)
 
 
-async def test_every_rail_of_the_record_is_checked(cluster, verify):
+async def test_the_injection_record_tells_how_many_rails_each_pod_should_use(cluster, verify):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}-x", at, 4) for at in range(2)}
     for words in (("job", "llm"), ("gang/job/llm",)):
@@ -155,7 +155,7 @@ async def test_every_rail_of_the_record_is_checked(cluster, verify):
     assert (code, "NCCL found 4 of 5 rails" in out) == (1, True)
 
 
-async def test_a_pod_without_a_record_has_unknown_rails(cluster, verify):
+async def test_verify_cannot_tell_whether_a_pod_without_a_record_uses_every_rail(cluster, verify):
     cluster.pods = [build_pod(f"llm-{at}-x", rails=()) for at in range(2)]
     cluster.logs = {f"llm-{at}-x": write_log(f"llm-{at}-x", at, 4) for at in range(2)}
     code, out, _ = await verify("job/llm")
@@ -187,7 +187,7 @@ ENDED = {"terminated": {"exitCode": 1, "reason": "Error", "message": f"{FAILURE}
     ("phase", "option"),
     [("Failed", "-o=text"), ("Pending", "-o=text"), *((p, "--counters") for p in PHASES)],
 )
-async def test_the_message_of_a_preflight_that_failed_is_the_result(cluster, verify, phase, option):
+async def test_verify_prints_the_message_of_a_failed_preflight(cluster, verify, phase, option):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     waiting = {"waiting": {"reason": "PodInitializing"}}
     states = {"state": ENDED} if phase == "Failed" else {"state": waiting, "lastState": ENDED}

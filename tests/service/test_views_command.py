@@ -33,7 +33,7 @@ async def test_gangs_and_fabric_read_every_list_page_of_every_kind(run):
     assert [fabric["nodes"] for fabric in json.loads(out)["fabrics"]] == [6]
 
 
-async def test_optional_kinds_that_may_not_be_listed_are_reported_and_left_out(refuse, run):
+async def test_an_optional_kind_that_may_not_be_listed_is_reported_and_the_gangs_are_listed(refuse, run):
     refuse("/apis/batch/v1/jobs", 403)
     code, out, err = await run("gangs")
     assert code == 0
@@ -52,7 +52,7 @@ async def test_optional_kinds_that_may_not_be_listed_are_reported_and_left_out(r
         (varied_clusters.CONFIGMAP_PATH, 404, "To read it from a file: --policy FILE"),
     ],
 )
-async def test_a_missing_source_is_reported_with_the_fix(refuse, run, path, status, message):
+async def test_nodes_pods_or_a_policy_that_cannot_be_read_are_reported_with_the_fix(refuse, run, path, status, message):
     refuse(path, status)
     code, out, err = await run("gangs")
     assert (code, out) == (2, "")

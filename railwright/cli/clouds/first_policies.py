@@ -1,7 +1,7 @@
-"""Runs `railwright policy init`: writes a first policy from a profile, or with a fabric for each node shape of a
-cluster.
+"""Runs `railwright policy init`: prints a first policy from a cloud's profile, or from the objects of a cluster.
 
-Nodes without a matching profile get a rail for each network. Comments list missing, omitted and unknown values.
+The policy has a fabric for each node shape of the cluster. Nodes that no profile fits get a rail for each network.
+Comments name what is missing, left out or unknown.
 """
 
 import argparse
@@ -41,7 +41,7 @@ _WIDTH = 118  # columns of comments
 
 
 class Kind(enum.StrEnum):
-    """A kind of objects that `policy init` reads."""
+    """A Kubernetes kind that `policy init` lists."""
 
     NODE = "Node"
     NETWORK = "NetworkAttachmentDefinition"
@@ -82,7 +82,7 @@ class Cluster(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def pools(self) -> Mapping[str, Network]:
-        """The first network of each resource that networks' annotations name, in the order of the networks' numbers."""
+        """The first network of each resource that a network's annotation names, in natural order of the networks."""
         by_resource: dict[str, Network] = {}
         for network in sorted(self.objects[Kind.NETWORK], key=lambda item: item.metadata.full_name):
             if resource := network.metadata.annotations.get(names.NAD_RESOURCE_NAME):
@@ -91,7 +91,7 @@ class Cluster(msgspec.Struct, frozen=True, dict=True):
 
 
 class Need(NamedTuple):
-    """A requirement of a fabric's pods: an object in the cluster, or an amount of a resource on each node."""
+    """What pods of a fabric need: an object in the cluster, or an amount of a resource on each node."""
 
     kind: Kind
     name: str
@@ -103,7 +103,7 @@ class Need(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A shape that fits a node, the unmet needs of its fabric, and the number of met needs."""
+    """A shape of a profile that fits a node, the unmet needs of its fabric, and the number of met needs."""
 
     profile: profiles.Profile
     shape: profiles.Shape
@@ -112,7 +112,7 @@ class Match(NamedTuple):
 
 
 class _Section(NamedTuple):
-    """A fabric of the policy: its nodes, its keys, and comments about it."""
+    """A fabric of the printed policy: its name, nodes, keys, and the comments above it."""
 
     name: str
     nodes: Sequence[node_views.Node]
@@ -128,25 +128,25 @@ def print_policy(arguments: argparse.Namespace) -> int:
         raise output.UnreadableError(f"{what}:\n{listed}")
     chosen = [profiles.find(arguments.cloud)] if arguments.cloud else profiles.list_profiles()
     if arguments.from_cluster:
-        cluster = cluster_access.run(arguments, read, "a profile: --cloud NAME")
-        sys.stdout.write(write_cluster(cluster, chosen))
+        cluster = cluster_access.run(arguments, read_cluster, "a profile: --cloud NAME")
+        sys.stdout.write(derive_policy(cluster, chosen))
     else:
-        sys.stdout.write(write_profile(chosen[0]))
+        sys.stdout.write(format_profile_policy(chosen[0]))
     return output.OK
 
 
-async def read(client: clients.Client) -> Cluster:
-    """Return the objects; none of kinds that do not exist. Raise ClusterError, also if nodes cannot be listed."""
+async def read_cluster(client: clients.Client) -> Cluster:
+    """Return the cluster's objects of the kinds in `VIEWS`. Raise ClusterError, also if nodes may not be listed."""
     objects: dict[Kind, Sequence[Any] | None] = {}
     for kind, (path, view) in VIEWS.items():
-        read_kind = watch_wire.list_objects if kind is Kind.NODE else cluster_access.list_allowed
+        read_kind = watch_wire.list_objects if kind is Kind.NODE else cluster_access.list_if_allowed
         objects[kind] = await read_kind(client, path, view)
     unread = frozenset(kind for kind, listed in objects.items() if listed is None)
     return Cluster({kind: listed or [] for kind, listed in objects.items()}, unread)
 
 
-def write_profile(profile: profiles.Profile) -> str:
-    """Return the policy of a profile, with all its shapes."""
+def format_profile_policy(profile: profiles.Profile) -> str:
+    """Return the YAML of a profile's policy, which has all its shapes, below comments on its origin."""
     titles = "; ".join(shape.title for shape in profile.shapes)
     comments = [
         _INTRO,
@@ -156,8 +156,8 @@ def write_profile(profile: profiles.Profile) -> str:
     return "".join(f"{line}\n" for line in _format_comments(comments, "")) + profile.text
 
 
-def write_cluster(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> str:
-    """Return a policy for a cluster. Raise UnreadableError if no fabric can be derived from its nodes."""
+def derive_policy(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> str:
+    """Return the YAML of a policy for a cluster. Raise UnreadableError if no fabric can be derived from its nodes."""
     matched: dict[tuple[str, str], list[tuple[node_views.Node, Match]]] = {}
     others: dict[tuple[object, ...], list[node_views.Node]] = {}
     for node in cluster.objects[Kind.NODE]:
@@ -166,25 +166,27 @@ def write_cluster(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> s
             matched.setdefault((match.profile.name, match.shape.fabric), []).append((node, match))
         elif gpus:
             others.setdefault((gpus, *(_list_rails(node, cluster) or _list_resources(node))), []).append(node)
-    sections = [_write_shape(members) for members in matched.values()]
+    sections = [_build_shape_section(members) for members in matched.values()]
     gaps = [f"NOT READ, because you may not list them: {', '.join(sorted(cluster.unread))}."] if cluster.unread else []
     for nodes in others.values():
         if rails := _list_rails(nodes[0], cluster):
-            sections.append(_write_rails(nodes, rails, cluster))
+            sections.append(_build_network_section(nodes, rails, cluster))
         else:
-            gaps.append(_describe_unknown(nodes, cluster))
+            gaps.append(_describe_nodes_without_fabric(nodes, cluster))
     if not sections:
         count = text.format_count(len(cluster.objects[Kind.NODE]), "node")
         none = f"None of {count} has {' or '.join(ACCELERATORS)}; list others in `accelerators` of a policy."
         has_resources = any(_list_resources(members[0]) for members in others.values())
         unless = ", if none of these resources is theirs," if has_resources else ","
         install = f"Install the device plugin or DRA driver of the NICs{unless} or"
-        raise output.UnreadableError(f"the cluster shows no fabric. {' '.join(gaps or [none])} {install} {_ADVICE}")
+        raise output.UnreadableError(
+            f"no fabric can be derived from the cluster. {' '.join(gaps or [none])} {install} {_ADVICE}"
+        )
     result = "".join(f"{line}\n" for line in _format_policy(sections, gaps))
     document = policies.read(result)
     if isinstance(document, policies.Rejected):
         raise output.UnreadableError(
-            f"the policy that the cluster shows is not valid: {'; '.join(map(str, document.errors[:3]))}; {_ADVICE}"
+            f"the policy derived from the cluster is not valid: {'; '.join(map(str, document.errors[:3]))}; {_ADVICE}"
         )
     return result
 
@@ -193,10 +195,11 @@ def write_cluster(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> s
 
 
 def find_match(node: node_views.Node, cluster: Cluster, candidates: Sequence[profiles.Profile]) -> Match | None:
-    """Return the shape with the fewest unmet needs, then with the most met ones; None if none fits.
+    """Return the shape that fits a node with the fewest unmet needs, then with the most met needs; None if none fits.
 
-    A shape without instance types fits only nodes with its cloud's label and all needs of its fabric. Without that
-    label too, device plugins may offer no more devices than its pods request, because the rest would stay unused.
+    A shape that names no instance types fits a node with the cloud's label on which all needs of its fabric are met. If
+    it names no label either, the node may not offer more devices than pods of the fabric request: a surplus would stay
+    unused, and shows that the node belongs to another fabric.
     """
     matches = []
     for profile in candidates:
@@ -238,13 +241,13 @@ def list_needs(fabric: model.Fabric) -> list[Need]:
     return needs
 
 
-def _write_shape(members: Sequence[tuple[node_views.Node, Match]]) -> _Section:
-    """Return the section for nodes with the same shape of a profile."""
+def _build_shape_section(members: Sequence[tuple[node_views.Node, Match]]) -> _Section:
+    """Return the fabric of a profile's shape for the nodes that it fits, with a comment on each unmet need."""
     match, nodes = members[0][1], [node for node, _ in members]
     missing = collections.Counter(need for _, match in members for need in match.missing)
     comments = [
         (
-            f"{_name_nodes(nodes)}: profile {match.profile.name}, {match.shape.title}. With a comment on each value: "
+            f"{_format_nodes(nodes)}: profile {match.profile.name}, {match.shape.title}. With a comment on each value: "
             f"railwright policy init --cloud {match.profile.name}"
         ),
         *match.profile.describe(),
@@ -260,11 +263,11 @@ def _write_shape(members: Sequence[tuple[node_views.Node, Match]]) -> _Section:
 
 
 def _list_rails(node: node_views.Node, cluster: Cluster) -> list[str]:
-    """Return the resource of each rail of a node: those that networks name.
+    """Return the rails of a node, each by its resource. Annotations of networks name the resources.
 
-    A network whose plugin moves devices into the pod has a rail for each device of the node. Where these are more than
-    two for each accelerator they are virtual functions: then such networks share the number of accelerators evenly, and
-    none has more rails than the node has devices.
+    A network whose CNI plugin moves a device into the pod has a rail for each device of the node. More than two devices
+    for each accelerator are virtual functions: then as many rails as accelerators are divided evenly among these
+    networks, and no network has more rails than the node has devices.
     """
     gpus = _count_accelerators(node)
     amounts = {name: amount for name in cluster.pools if (amount := _get_amount(node, name))}
@@ -275,8 +278,8 @@ def _list_rails(node: node_views.Node, cluster: Cluster) -> list[str]:
     return [name for name in amounts for _ in range(rails.get(name, 1))]
 
 
-def _write_rails(nodes: Sequence[node_views.Node], rails: Sequence[str], cluster: Cluster) -> _Section:
-    """Return a section with these rails, given by their resources."""
+def _build_network_section(nodes: Sequence[node_views.Node], rails: Sequence[str], cluster: Cluster) -> _Section:
+    """Return a fabric for nodes that no profile fits. `rails` has the resource of each rail."""
     networks = [cluster.pools[resource] for resource in rails]
     plugins = {plugin for network in networks for plugin in network.plugins}
     shared = set.intersection(*(set(node.metadata.labels) for node in nodes))
@@ -294,16 +297,16 @@ def _write_rails(nodes: Sequence[node_views.Node], rails: Sequence[str], cluster
         fabric |= {"gpusPerNode": _count_accelerators(nodes[0]), "railsPerPod": "proportional"}
     comments = [
         (
-            f"{_name_nodes(nodes)}: no profile fits. The rails are the NetworkAttachmentDefinitions whose annotation "
-            f"{names.NAD_RESOURCE_NAME} names a resource of these nodes. Remove those for storage or management, and "
-            "one of two for the same NICs, such as shared devices and virtual functions."
+            f"{_format_nodes(nodes)}: no profile fits. The rails are the NetworkAttachmentDefinitions whose annotation "
+            f"{names.NAD_RESOURCE_NAME} names a resource of these nodes. Remove those for storage or management. Where "
+            "two have the same NICs, as shared devices and as virtual functions, remove one."
         ),
         (
             "Not known: whether the transport is roce or infiniband (`ibv_devinfo` on a node: link_layer); whether the "
-            "nodes limit locked memory, else remove security. Names of devices are found in each pod."
+            "nodes limit locked memory; if not, remove `security`. Names of devices are found in each pod."
         ),
     ]
-    if unnamed := _list_unnamed(cluster):
+    if unnamed := _describe_networks_without_resource(cluster):
         comments.append(f"NOT USED: {unnamed}.")
     if preset:
         fabric["placement"] = {"preset": preset}
@@ -317,19 +320,19 @@ def _list_resources(node: node_views.Node) -> list[str]:
     return sorted({name for name in (*node.status.capacity, *node.status.allocatable) if "/" in name} - {*ACCELERATORS})
 
 
-def _describe_unknown(nodes: Sequence[node_views.Node], cluster: Cluster) -> str:
-    resources, unnamed = _list_resources(nodes[0]), _list_unnamed(cluster)
+def _describe_nodes_without_fabric(nodes: Sequence[node_views.Node], cluster: Cluster) -> str:
+    resources, unnamed = _list_resources(nodes[0]), _describe_networks_without_resource(cluster)
     has = f"; they have {text.join_first(resources, _MAX_RESOURCES)}" if resources else ""
     perhaps = f"Perhaps their rails are {unnamed}. " if unnamed else ""
     return (
-        f"NO FABRIC for {_name_nodes(nodes)}: no profile fits, and no NetworkAttachmentDefinition names a resource of "
-        f"them{has}. {perhaps}Write their fabric by hand: docs/policies.md has policies, docs/reference/policy.md has "
-        "every key."
+        f"NO FABRIC for {_format_nodes(nodes)}: no profile fits, and no NetworkAttachmentDefinition names a resource "
+        f"of them{has}. {perhaps}Write their fabric by hand: docs/policies.md has policies, docs/reference/policy.md "
+        "has every key."
     )
 
 
-def _list_unnamed(cluster: Cluster) -> str:
-    """Return the networks that name no resource, as those of shared devices often do; "" if all name one."""
+def _describe_networks_without_resource(cluster: Cluster) -> str:
+    """Return text that lists the networks without a resource annotation, as shared devices often have; "" if none."""
     unnamed = [
         network.metadata.full_name
         for network in cluster.objects[Kind.NETWORK]
@@ -376,16 +379,16 @@ def _format_comments(comments: Iterable[str], indent: str) -> Iterator[str]:
         )
 
 
-def _name_nodes(nodes: Sequence[node_views.Node]) -> str:
+def _format_nodes(nodes: Sequence[node_views.Node]) -> str:
     return f"{text.format_count(len(nodes), 'node')} ({text.join_first([node.metadata.name for node in nodes], 2)})"
 
 
 def _get_amount(node: node_views.Node, resource: str) -> int:
-    """Return the amount of a resource on a node, healthy or not."""
+    """Return how many devices of a resource a node has, healthy or not."""
     amounts: Mapping[str, views.RawQuantity] = {**node.status.allocatable, **node.status.capacity}
     return quantity.read_units(amounts.get(resource, 0))
 
 
 def _count_accelerators(node: node_views.Node) -> int:
-    """Return the number of accelerators that device plugins offer."""
+    """Return how many accelerators a node has."""
     return sum(_get_amount(node, name) for name in ACCELERATORS)

@@ -1,6 +1,6 @@
-"""Reads the profiles: a policy for the node shapes of a cloud, and the published job from which its values come.
+"""Reads the profiles of clouds: a policy for a cloud's node shapes, and the published job from which its values come.
 
-A profile is a folder in `profiles`. Its policy has a fabric for each shape of `profile.yaml`.
+A profile is a folder in `profiles`. Its policy has a fabric for each node shape in `profile.yaml`.
 """
 
 import functools
@@ -19,9 +19,10 @@ _FOLDER: Traversable = importlib.resources.files("railwright.cli.clouds") / "pro
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """A node shape, and its fabric in the policy.
+    """A node shape of a cloud, and the name of its fabric in the policy.
 
-    Its instance types identify its nodes; without any, a label of all nodes of the cloud, its devices and its networks.
+    `instances` are the instance types of its nodes. A shape without any is recognized by `label`, which all nodes of
+    the cloud have, and by the devices and networks of its fabric.
     """
 
     fabric: str
@@ -31,7 +32,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Profile(msgspec.Struct, frozen=True, dict=True):
-    """A folder of `profiles`. `network` describes the network, `source` names the published job."""
+    """The profile of a cloud. `network` describes the cloud's network, `source` names the published job."""
 
     cloud: str
     source: str
@@ -44,18 +45,18 @@ class Profile(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def text(self) -> str:
-        """The text of the profile's policy."""
+        """The YAML of the profile's policy."""
         return (_FOLDER / self.name / "policy.yaml").read_text(encoding="utf-8")
 
     @functools.cached_property
     def policy(self) -> model.Policy:
-        """The profile's policy."""
+        """The policy that `text` contains."""
         policy = policies.read(self.text)
         assert isinstance(policy, model.Policy)  # noqa: S101 - it ships with the profile
         return policy
 
     def describe(self) -> list[str]:
-        """Return sentences about the origin of the values, the required installations, and the unverified values."""
+        """Return sentences on where the values come from, what the site installs, and which values are not verified."""
         return [
             f"The values are those of {self.source}.",
             f"The site installs {self.installs}.",
@@ -75,7 +76,7 @@ def list_profiles() -> Sequence[Profile]:
 
 
 def find(name: str) -> Profile:
-    """Return the profile with this name; the name must exist."""
+    """Return the profile with this name, which must exist."""
     return next(profile for profile in list_profiles() if profile.name == name)
 
 

@@ -1,6 +1,6 @@
-"""Runs `railwright demo`: shows each step and the result, a card of one screen.
+"""Runs `railwright demo`: admits and places a gang on simulated nodes, and prints a summary of one screen, the card.
 
-With --serve, the dashboard shows the demo's cluster with the gang.
+With --serve, the dashboard shows the simulated cluster with the placed gang.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Admit and place the gang, and print the card. Return 0."""
     with output.show_progress("placing a gang on simulated nodes"):
         cluster = scenario.build_cluster()
-        outcome = scenario.run(cluster)
+        outcome = scenario.admit_and_place(cluster)
     output.print_lines(_format_card(cluster, outcome))
     if arguments.serve:
         feed = application.Feed(outcome.overview, source="demo: simulated nodes")
@@ -50,19 +50,21 @@ _NEXT = (
 
 
 def _format_card(cluster: scenario.Cluster, outcome: scenario.Outcome) -> Iterator[Line]:
-    """Yield the lines of the card, the result on one screen."""
+    """Yield the lines of the card: the job, its changes, and its placement with and without railwright."""
     fabric, gpus = cluster.policy.document.fabrics[scenario.FABRIC], cluster.nodes[0]["status"]["allocatable"]
     rails, uplinks = len(fabric.rails), fabric.placement.oversubscription[0]  # of a leaf
     job = f"A job of {outcome.placed.size} pods on {len(cluster.nodes)} simulated nodes"
     yield ((f"{job} with {gpus['nvidia.com/gpu']} GPUs and {rails} RDMA rails each", "bold"),)
-    yield _join((("You write one label", "bold"),), (("The webhook adds to each pod", "bold"),))
+    yield _join_columns((("You write one label", "bold"),), (("The webhook adds to each pod", "bold"),))
     columns = _format_job(cluster.job), _format_changes(cluster.job, outcome.pods[0])
-    yield from itertools.starmap(_join, itertools.zip_longest(*columns, fillvalue=()))
+    yield from itertools.starmap(_join_columns, itertools.zip_longest(*columns, fillvalue=()))
     yield ()
-    yield _join((("Without: no label, Volcano alone", "bold"),), (("With railwright: label and extender", "bold"),))
-    without = _format_outcome(cluster, outcome.without, "TCP on the pod network", "red")
-    placed = _format_outcome(cluster, outcome.placed, f"RDMA on {rails} rails", "green")
-    yield from map(_join, without, placed)
+    yield _join_columns(
+        (("Without: no label, Volcano alone", "bold"),), (("With railwright: label and extender", "bold"),)
+    )
+    without = _format_placement(cluster, outcome.without, "TCP on the pod network", "red")
+    placed = _format_placement(cluster, outcome.placed, f"RDMA on {rails} rails", "green")
+    yield from map(_join_columns, without, placed)
     legend = f"{_POD} node of the job   {_FREE} free   {_BUSY} busy   a group: the nodes of one leaf switch"
     yield ((legend, "dim"),)
     yield ((f"Bandwidth: both placements over RDMA, uplinks {uplinks:g}:1. Modelled, not measured.", "dim"),)
@@ -70,14 +72,14 @@ def _format_card(cluster: scenario.Cluster, outcome: scenario.Outcome) -> Iterat
     yield from (((purpose, ""), (command, "bold")) for purpose, command in _NEXT)
 
 
-def _join(left: Line, right: Line) -> Line:
-    """Return a line with two columns."""
+def _join_columns(left: Line, right: Line) -> Line:
+    """Return a line with two columns, separated by a vertical line."""
     used = sum(len(part) for part, _ in left)
     return (*left, (" " * (_LEFT_WIDTH - used), ""), ("│ ", "dim"), *right)
 
 
 def _format_job(job: Tree) -> list[Line]:
-    """Return the parts of the job's template that the demo changes, with the label marked."""
+    """Return the labels and limits of the job's template as YAML lines, with the opt-in label in green."""
     template = job["spec"]["tasks"][0]["template"]
     [container] = template["spec"]["containers"]
     requesting = {"name": container["name"], "resources": {"limits": container["resources"]["limits"]}}
@@ -93,8 +95,8 @@ def _format_changes(job: Tree, pod: Tree) -> list[Line]:
     devices = [name for name in after["resources"]["limits"] if name not in before["resources"]["limits"]]
     memory = next(filter(None, (get_mapping(item, "emptyDir").get("sizeLimit") for item in pod["spec"]["volumes"])))
     return [
-        (("networks  ", "dim"), (_shorten(networks), "green")),
-        (("devices   ", "dim"), (_shorten(devices), "green")),
+        (("networks  ", "dim"), (_format_number_range(networks), "green")),
+        (("devices   ", "dim"), (_format_number_range(devices), "green")),
         (("memory    ", "dim"), (f"{memory} of shared memory", "green")),
         (("rights    ", "dim"), (", ".join(after["securityContext"]["capabilities"]["add"]), "green")),
         (("variables ", "dim"), (f"{len(after['env'])}, of NCCL, UCX and others", "green")),
@@ -103,14 +105,14 @@ def _format_changes(job: Tree, pod: Tree) -> list[Line]:
     ]
 
 
-def _shorten(values: Sequence[str]) -> str:
-    """Return names that differ in their last number as FIRST..LAST."""
+def _format_number_range(values: Sequence[str]) -> str:
+    """Return numbered names such as rail0, rail1 and rail2 as rail0..2."""
     last = re.search(r"\d+$", values[-1])
     return f"{values[0]}..{last[0]}" if last and len(values) > 1 else values[0]
 
 
-def _format_map(cluster: scenario.Cluster, gang: overview_types.Gang) -> list[Line]:
-    """Return the nodes of each leaf as cells, the leaves of a superpod together."""
+def _draw_nodes(cluster: scenario.Cluster, gang: overview_types.Gang) -> list[Line]:
+    """Return lines with a character for each node, grouped by leaf; each superpod begins a line."""
     cells = dict.fromkeys(cluster.busy, (_BUSY, "dim")) | {rank.node: (_POD, "bold cyan") for rank in gang.ranks}
     lines: list[Line] = []
     for _, nodes in itertools.groupby(cluster.nodes, key=lambda node: node["metadata"]["labels"][scenario.SPINE_LABEL]):
@@ -123,12 +125,12 @@ def _format_map(cluster: scenario.Cluster, gang: overview_types.Gang) -> list[Li
     return lines
 
 
-def _format_outcome(cluster: scenario.Cluster, gang: overview_types.Gang, network: str, style: str) -> list[Line]:
-    """Return the map of the nodes, and what the placement of the gang means."""
+def _format_placement(cluster: scenario.Cluster, gang: overview_types.Gang, network: str, style: str) -> list[Line]:
+    """Return the lines about a placement of the gang: the map of nodes, leaves, network and bandwidth."""
     fewer = f", where {gang.min_leaves} would do" if gang.leaves > gang.min_leaves else ""
     bandwidth = gang.bandwidth or 0.0
     return [
-        *_format_map(cluster, gang),
+        *_draw_nodes(cluster, gang),
         ((f"{text.format_count(gang.leaves, 'leaf')}{fewer}", style),),
         ((f"network: {network}", style),),
         (("bandwidth ", ""), ("█" * round(bandwidth * _BAR), style), (f" {round(bandwidth * 100)} %", style)),

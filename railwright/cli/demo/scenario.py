@@ -1,6 +1,6 @@
-"""The demo: a simulated fabric in memory, and a gang that the code of both servers admits and places there.
+"""Simulates a fabric for `railwright demo`, and admits and places a gang there with the code of both servers.
 
-Volcano is modelled: it gives each pod the best node, by chance among equal ones.
+Volcano is modelled: it gives each pod a node with the best score, and chooses among equal ones at random.
 """
 
 import importlib.resources
@@ -118,8 +118,8 @@ def build_pod(name: str, namespace: str, node: str, requests: Mapping[str, str])
 # --- the job ------------------------------------------------------------------------------------------------
 
 
-def run(cluster: Cluster) -> Outcome:
-    """Admit the pods, and place them with and without railwright."""
+def admit_and_place(cluster: Cluster) -> Outcome:
+    """Admit the job's pods, and place them with railwright and, at random, without."""
     pods = list(_build_pods(cluster.job))
     caches = previews.fill_caches(snapshots.read(_write_list(cluster.objects)))
     admitted = [previews.preview_admission(pod, cluster.policy, caches).after for pod in pods]
@@ -143,7 +143,7 @@ def _build_pods(job: Tree) -> Iterator[templates.Template]:
 
 
 def _choose_nodes(cluster: Cluster, pods: Sequence[Tree]) -> list[str]:
-    """Return the node of each pod by Volcano's loop for a gang: score the idle nodes, take one of the best.
+    """Return the node of each pod of the gang, as Volcano chooses: score the idle nodes, take one of the best.
 
     A pod takes all GPUs of its node, and Volcano's own scores of idle nodes are equal.
     """
@@ -170,7 +170,7 @@ def _assess_placement(
 ) -> tuple[overview_builder.OverviewBuilder, overview_types.Gang]:
     """Return the overview of the cluster with the pods on these nodes, and their gang."""
     state = _fill_state(cluster, [_bind_pod(pod, node) for pod, node in zip(pods, nodes, strict=True)])
-    builder = overview_tables.assess(state, cluster.policy)
+    builder = overview_tables.assess_gangs(state, cluster.policy)
     [gang] = builder.build_overview().gangs
     return builder, gang
 
@@ -182,7 +182,7 @@ def _bind_pod(pod: Tree, node: str) -> Tree:
 def _fill_state(cluster: Cluster, pods: Sequence[Tree]) -> states.State:
     """Return the extender's state of the cluster with these additional pods."""
     state = states.State()
-    overview_tables.fill(states.list_watches(state), snapshots.read(_write_list([*cluster.objects, *pods])))
+    overview_tables.fill_caches(states.list_watches(state), snapshots.read(_write_list([*cluster.objects, *pods])))
     return state
 
 

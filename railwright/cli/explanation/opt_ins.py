@@ -26,7 +26,7 @@ async def find(client: clients.Client, pod: views.Pod) -> OptIn:
     namespace = pod.metadata.namespace
     if namespace in opt_in.ALWAYS_EXCLUDED:
         return OptIn(opt_in.find_label(pod, None))
-    policy = await policy_sources.find_readable(client)
+    policy = await policy_sources.find_readable_policy(client)
     accelerators = policy.document.accelerators if policy else None
     labels: Mapping[str, str] | None = None
     with contextlib.suppress(errors.ClusterError):

@@ -140,7 +140,7 @@ async def _read_workloads(client: clients.Client, metadata: views.ObjectMeta) ->
         kind = registry.find_kind(group, version, owner.kind)
         if kind is None:
             break
-        path = job_pods.build_path(kind, metadata.namespace, owner.name)
+        path = job_pods.build_workload_path(kind, metadata.namespace, owner.name)
         try:
             workload = templates.read(kind, await watch_wire.find_object(client, path, dict[str, Any]))
         except (errors.ClusterError, templates.UnreadableError):
@@ -257,7 +257,7 @@ def explain(arguments: argparse.Namespace, form: str, name: str) -> int:
     `form` is a kind of `job_pods.parse_object`; one of its pods is explained. Return 1 if the pod opted in and was not
     injected, if its preflight failed, or if the gang never fits or is spread; otherwise 0.
     """
-    namespace, name = job_pods.locate(arguments, form, name)
+    namespace, name = job_pods.resolve_name(arguments, form, name)
     token = output.read_text(arguments.token_file).strip() if arguments.token_file else ""
 
     async def read(client: clients.Client) -> tuple[PodRecord, str]:
@@ -281,11 +281,11 @@ async def _read_record(client: clients.Client, namespace: str, name: str, token:
     The extender is not asked about pods that are not injected, which it would explain as if they had their rails, or
     that have ended.
     """
-    pod = await job_pods.read(client, namespace, name)
+    pod = await job_pods.read_pod(client, namespace, name)
     record = await _explain_uninjected(client, pod, build_record(pod))
     if record.uninjected or not record.fabric:
         return record, ""
-    warnings = admission.lint_recorded(pod, await policy_sources.find_readable(client))
+    warnings = admission.lint_recorded(pod, await policy_sources.find_readable_policy(client))
     record = msgspec.structs.replace(record, warnings=(*record.warnings, *warnings))
     if pod.status.has_ended:
         return record, ""
@@ -320,7 +320,7 @@ async def _find_kubelet_warning(client: clients.Client, pod: job_pods.Pod) -> st
 
 async def _choose_pod(client: clients.Client, namespace: str, form: str, name: str) -> str:
     """Return and print the pod of a job or gang to explain. Raise UnreadableError and ClusterError."""
-    members = await job_pods.find(client, namespace, form, name)
+    members = await job_pods.find_pods(client, namespace, form, name)
     living = [pod for pod in members if not pod.status.has_ended]
     choices = {  # by preference
         "the first whose preflight failed": [pod for pod in members if pod.preflight_failure],

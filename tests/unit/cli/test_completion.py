@@ -10,7 +10,7 @@ from admitting import ROOT
 from railwright.cli import __main__ as command_line
 
 
-def test_the_help_contains_the_example(capsys):
+def test_the_help_of_a_command_contains_its_examples(capsys):
     assert command_line.main(["gangs", "--help"]) == 0
     assert "\n  railwright gangs -n prod -o wide\n" in capsys.readouterr().out
 
@@ -60,7 +60,7 @@ try railwright nonsense --x
 
 
 @pytest.mark.parametrize(("shell", "check"), [("zsh", "-n"), ("fish", "--no-execute")])
-def test_the_other_shells_accept_their_scripts(shell, check, tmp_path):
+def test_zsh_and_fish_accept_the_completion_script(shell, check, tmp_path):
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed here")
     (tmp_path / "script").write_text("\n".join(run(["railwright", "completion", shell], tmp_path)))

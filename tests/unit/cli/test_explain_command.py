@@ -154,20 +154,20 @@ def test_a_pod_that_gets_only_its_record_is_not_counted_as_injected(explain):
     assert out.splitlines()[1] == "mode warn: admitted unchanged; warnings say what enforcing would do"
 
 
-def test_a_pod_without_room_for_its_record_is_injected(explain):
+def test_a_pod_whose_annotations_have_no_room_for_the_record_is_injected(explain):
     code, out, _ = explain(admitting.pod(annotations={"a/b": "x" * 261_900}))
     assert (code, out.splitlines()[1]) == (0, "injected: fabric f, role worker")
     assert "warning: AnnotationsFull: " in out
 
 
-def test_a_refusal_is_a_finding_with_the_message_of_the_server(explain):
+def test_a_rejected_pod_is_a_finding_with_the_message_of_the_webhook(explain):
     code, out, _ = explain(admitting.pod(label="g"), admitting.pod())
     assert code == 1
     assert "rejected: Pod prod/p: label railwright.io/fabric 'g' is not a fabric of the policy" in out
     assert "2 templates: 1 injected, 1 rejected, 0 unchanged" in out
 
 
-def test_a_snapshot_leaves_no_facts_unchecked(explain):
+def test_with_a_snapshot_pod_security_and_networks_are_checked(explain):
     snapshot = ("--snapshot", str(explain.folder / "snapshot.yaml"))
     code, out, err = explain(admitting.pod(), options=snapshot)
     assert (code, err) == (0, "")
@@ -178,7 +178,7 @@ def test_a_snapshot_leaves_no_facts_unchecked(explain):
     assert "NetworkAttachmentDefinition prod/lan2 of fabric f does not exist" in out
 
 
-def test_a_policy_limited_to_namespaces_is_tried_without_a_cluster(explain):
+def test_the_namespaces_of_a_fabric_are_checked_only_with_a_snapshot(explain):
     limited = POLICY.replace("    transport: roce\n", "    transport: roce\n    namespaces: {team: ai}\n")
     (explain.folder / "limited.yaml").write_text(limited)
     code, out, err = explain(admitting.pod(), policy="limited.yaml")
@@ -220,7 +220,7 @@ fabrics:
 """
 
 
-def test_the_removed_gpus_and_the_limit_of_a_pod_with_claims_have_a_reason(explain):
+def test_the_gpus_removed_from_a_pod_with_claims_and_its_new_limit_have_a_reason(explain):
     (explain.folder / "claims.yaml").write_text(CLAIMS)
     _, out, _ = explain(admitting.pod(), policy="claims.yaml", options=("-o", "json"))
     (injected,) = json.loads(out)
@@ -238,7 +238,7 @@ def test_an_injected_pod_is_reported_as_unchanged(explain):
     assert "unchanged: it did not opt in" in explain(admitting.pod(label=None))[1]
 
 
-def test_a_pod_without_accelerators_in_a_namespace_that_opts_in_has_that_cause(explain):
+def test_a_pod_without_accelerators_in_a_namespace_that_opts_in_is_reported_as_unchanged_with_the_cause(explain):
     labelled = SNAPSHOT.replace("labels: {", "labels: {railwright.io/fabric: default, ")
     (explain.folder / "snapshot.yaml").write_text(labelled)
     tree = admitting.pod(label=None)
@@ -251,7 +251,7 @@ def test_a_pod_without_accelerators_in_a_namespace_that_opts_in_has_that_cause(e
     )
 
 
-def test_a_manifest_comes_from_standard_input_too_and_its_namespace_from_the_option(explain, monkeypatch, capsys):
+def test_a_manifest_may_come_from_standard_input_and_its_namespace_from_the_option(explain, monkeypatch, capsys):
     tree = admitting.pod()
     del tree["metadata"]["namespace"]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(tree).encode())))
@@ -260,7 +260,7 @@ def test_a_manifest_comes_from_standard_input_too_and_its_namespace_from_the_opt
     assert capsys.readouterr().out.startswith("Pod research/p\n")
 
 
-def test_a_file_without_pods_is_unusable(explain):
+def test_a_file_without_pods_exits_2_and_is_named(explain):
     code, out, err = explain({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}})
     assert (code, out) == (2, "")
     assert "m.yaml: contains no pod and no pod template" in err

@@ -136,7 +136,7 @@ def test_a_value_that_the_api_server_would_reject_is_named_with_its_line_and_the
 
 
 @pytest.mark.parametrize("value", ["12:30:00", "2026-01-02", "=eth0"])
-def test_a_value_that_kubectl_reads_as_text_needs_no_quotes(lint, value):
+def test_a_date_a_time_and_an_equals_sign_are_read_as_text_as_by_kubectl(lint, value):
     text = f"kind: Pod\nspec:\n  containers:\n  - args: [{value}]\n    env:\n    - {{name: LIMIT, value: {value}}}\n"
     assert lint("--local", p_dot_yaml=text)[0] == 0
 
@@ -154,7 +154,7 @@ def test_with_a_policy_the_injected_pod_is_linted(lint):
     assert "N18" not in by_code  # injection sets it
 
 
-def test_finding_lines_takes_time_in_proportion_to_the_number_of_options():
+def test_the_cost_of_finding_lines_grows_linearly_with_the_options_of_mpirun():
     def lint_options(size: int) -> int:
         words = [word for number in range(size) for word in ("-x", f"NCCL_UNKNOWN_{number}=1")]
         container = {"name": "c", "command": ["mpirun", *words, "train"]}
@@ -183,7 +183,7 @@ def test_a_pod_that_admission_rejects_is_an_error_and_still_linted(lint):
     assert (code, "1 error" in out) == (1, True)
 
 
-def test_a_repeated_key_is_a_finding_and_the_last_one_counts_as_in_kubectl(lint):
+def test_a_repeated_key_is_a_finding_and_its_last_value_is_linted(lint):
     code, out, _ = lint("--local", d_dot_yaml=REPEATED)
     assert code == 1
     assert "d.yaml:10: warning M01 env: this key is also on line 8" in out
@@ -241,7 +241,7 @@ items:
 """
 
 
-def test_a_claim_template_is_checked_and_the_line_is_that_of_the_request(lint):
+def test_a_finding_about_a_claim_template_has_the_line_of_its_device_request(lint):
     code, out, _ = lint(claims_dot_yaml=CLAIM)
     assert code == 1
     assert ":12: warning C02 request nic reads dra.net/rdmaDevice without has()" in out
@@ -300,7 +300,7 @@ def test_a_misspelt_or_misplaced_key_is_one_finding_at_its_line(lint, options, k
         ("{railwright.io/fabric: roce-derived}", '{railwright.io/rails: "8"}'),
     ],
 )
-def test_a_rejection_is_at_the_line_of_the_template(lint, labels, annotation):
+def test_the_finding_about_a_rejected_pod_has_the_line_of_its_template(lint, labels, annotation):
     """The label can be on the object, above the template."""
     job = JOB_WITH_KEYS.format(labels=labels, annotation=annotation)
     _, out, _ = lint("--policy", str(POLICY), job_dot_yaml=job)

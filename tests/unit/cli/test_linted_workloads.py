@@ -49,7 +49,7 @@ def locate(*path):
         ("Unheard", {"deep": [{"er": {"template": POD}}]}, [("", locate("deep", 0, "er", "template"))]),
     ],
 )  # fmt: skip
-def test_the_templates_of_a_kind_are_found_with_their_place(kind, spec, templates):
+def test_the_pod_templates_of_a_workload_are_found_with_their_names_and_paths(kind, spec, templates):
     assert read(kind, spec) == templates
 
 

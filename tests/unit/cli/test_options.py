@@ -29,7 +29,7 @@ def find(name, option):
     return next(argument for argument in LEAVES[name]._actions if option in argument.option_strings)
 
 
-def test_a_command_that_uses_a_cluster_has_every_option_of_a_connection():
+def test_a_command_that_uses_a_cluster_has_all_five_cluster_options():
     with_some = {name for name in LEAVES if list_options(name) & (set(CLUSTER) - {"--as"})}
     assert {"check", "gangs", "fabric", "dashboard", "explain", "verify", "certs rotate"} <= with_some
     for name in with_some:
@@ -50,7 +50,7 @@ def test_an_option_takes_the_same_value_in_all_commands():
         assert len({(argument.metavar, argument.dest) for argument in holders}) == 1, option
 
 
-def test_every_command_is_in_one_group_and_servers_have_their_own():
+def test_each_command_is_in_one_group_of_the_help_and_programs_have_a_group_of_their_own():
     names = [name for group in dispatch.GROUPS.values() for name in group]
     assert sorted(names) == list(dispatch.COMMANDS)
     assert set(dispatch.GROUPS["Programs that run in the cluster"]) == set(programs.PROGRAMS)
@@ -67,7 +67,7 @@ def test_every_command_is_in_one_group_and_servers_have_their_own():
         (["-n", "prod", "gangs"], "railwright", "COMMAND must come first: one of certs, check, "),
     ],
 )
-def test_wrong_usage_is_named_after_the_usage_of_the_command(words, path, said, capsys):
+def test_wrong_usage_prints_the_usage_of_the_command_and_then_the_error(words, path, said, capsys):
     assert main(words) == 2
     stderr = capsys.readouterr().err
     assert stderr.startswith(f"usage: {path}")
@@ -95,7 +95,7 @@ def find_names(folder, *words):
     return [path.removeprefix(f"{folder}/") for path in options.find_files(parse(*words))]
 
 
-def test_files_and_folders_and_option_f_give_one_list_without_duplicates(folder):
+def test_files_folders_and_the_option_f_give_one_list_of_files_without_duplicates(folder):
     m = f"{folder}/m"
     assert find_names(folder, m) == ["m/a.yml", "m/b.yaml", "m/c.json"]
     assert find_names(folder, m, "-R") == ["m/a.yml", "m/b.yaml", "m/c.json", "m/deep/d.yaml"]
@@ -112,7 +112,7 @@ def test_a_folder_without_files_is_an_error(folder):
         options.find_files(parse(f"{folder}/empty", "-R"))
 
 
-def test_standard_input_twice_is_an_error():
+def test_naming_standard_input_twice_is_an_error():
     with pytest.raises(output.UnreadableError, match="standard input"):
         options.find_files(parse("-", "-f", "-"))
 
@@ -124,18 +124,18 @@ def test_standard_input_twice_is_an_error():
     ("text", "seconds"),
     [("5s", 5.0), ("2m", 120.0), ("1h", 3600.0), ("500ms", 0.5), ("0", 0.0), ("7", 7.0), ("1.5s", 1.5)],
 )
-def test_a_timeout_is_written_as_for_kubectl(text, seconds):
+def test_request_timeout_takes_the_times_that_kubectl_takes(text, seconds):
     arguments = PARSER.parse(["gangs", "--request-timeout", text])[1]
     assert arguments.request_timeout == seconds
 
 
 @pytest.mark.parametrize("text", ["", "s", "5x", "-1s", "1.s", "99999d", "5 s", "٣s"])
-def test_an_invalid_timeout_is_a_usage_error(text, capsys):
+def test_an_invalid_request_timeout_is_a_usage_error(text, capsys):
     assert main(["gangs", f"--request-timeout={text}"]) == 2
     assert "argument --request-timeout: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("text", "fix"), [("soon", "write 10s"), ("10", "write 30d, 12h, 10m or 10s"), ("", "write")])
-def test_a_duration_needs_a_number_and_a_unit(text, fix, capsys):
+def test_the_option_every_needs_a_number_and_a_unit(text, fix, capsys):
     assert main(["certs", "rotate", f"--every={text}"]) == 2
     assert fix in capsys.readouterr().err

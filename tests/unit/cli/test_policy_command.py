@@ -12,12 +12,12 @@ DATA = pathlib.Path(__file__).parents[2] / "data" / "policies"
 BAD = "apiVersion: railwright.io/v1alpha1\nfabrics:\n  f: {transport: tpc}\n"
 
 
-def test_a_good_policy_is_named_valid_and_exits_0(capsys):
+def test_a_valid_policy_is_reported_as_valid_with_the_exit_code_0(capsys):
     assert command_line.main(["policy", "validate", str(DATA / "contract.yaml")]) == 0
     assert "valid (fabrics: roce; sha256:" in capsys.readouterr().out
 
 
-def test_each_error_is_a_line_with_file_line_and_path(tmp_path, capsys):
+def test_each_error_of_a_policy_is_printed_with_file_line_and_path(tmp_path, capsys):
     file = tmp_path / "p.yaml"
     file.write_text(BAD + "oops: " + "x" * 300 + "\n")
     assert command_line.main(["policy", "validate", str(file)]) == 1
@@ -49,7 +49,7 @@ def test_json_has_the_errors_of_each_file_or_its_digest_and_fabrics(tmp_path, ca
         ("apiVersion: v1\nkind: Endpoints", "Endpoints (v1)"),
     ],
 )
-def test_an_object_of_another_kind_gives_one_error(tmp_path, capsys, head, said):
+def test_an_object_that_is_no_policy_gives_one_error_that_names_its_kind(tmp_path, capsys, head, said):
     file = tmp_path / "job.yaml"
     file.write_text(f"# of a job\n{head}\nmetadata: {{name: a}}\nspec: {{tasks: []}}\n")
     assert command_line.main(["policy", "validate", str(file)]) == 1
@@ -58,7 +58,7 @@ def test_an_object_of_another_kind_gives_one_error(tmp_path, capsys, head, said)
     assert last == "1 error: this policy would be rejected"
 
 
-def test_a_manifest_instead_of_a_policy_gives_one_error(tmp_path, capsys):
+def test_a_config_map_that_contains_a_manifest_instead_of_a_policy_gives_one_error(tmp_path, capsys):
     """As `kubectl create configmap --from-file` stores it, if the file has the manifest and not the policy alone."""
     manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: railwright-policy}\ndata: {}\n"
     file = tmp_path / "stored.yaml"
@@ -69,7 +69,7 @@ def test_a_manifest_instead_of_a_policy_gives_one_error(tmp_path, capsys):
     assert last == "1 error: this policy would be rejected"
 
 
-def test_lint_of_the_variables_of_a_valid_policy_is_printed(tmp_path, capsys):
+def test_policy_validate_prints_lint_warnings_about_the_variables_of_a_valid_policy(tmp_path, capsys):
     file = tmp_path / "p.yaml"
     file.write_text(BAD.replace("{transport: tpc", "{env: {NCCL_DEBUG: LOUD}, transport: tcp"))
     assert command_line.main(["policy", "validate", str(file)]) == 0
@@ -92,9 +92,9 @@ def test_an_unreadable_file_exits_2_and_says_why(tmp_path, capsys):
 def test_every_command_is_in_the_help_and_can_be_loaded(capsys):
     assert list(dispatch.COMMANDS) == sorted(dispatch.COMMANDS)
     assert {"policy", "webhook", "extender"} <= set(dispatch.COMMANDS)
-    assert all(map(callable, map(programs.load, programs.PROGRAMS)))
+    assert all(map(callable, map(programs.import_main, programs.PROGRAMS)))
     runnable = [leaf for leaf in dispatch.build_parser().get_leaves() if leaf.command.examples]
-    assert len([leaf for leaf in runnable if callable(dispatch.load(leaf.command.run))]) == 16
+    assert len([leaf for leaf in runnable if callable(dispatch.import_function(leaf.command.run))]) == 16
     assert command_line.main(["--help"]) == 0
     stdout = capsys.readouterr().out
     assert all(any(line.split()[:1] == [name] for line in stdout.splitlines()) for name in dispatch.COMMANDS)

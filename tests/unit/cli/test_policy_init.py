@@ -33,7 +33,7 @@ def build(*rows):
 
 def write(trees, *candidates, **more):
     cluster = msgspec.structs.replace(simulated_clouds.read(trees), **more)
-    return first_policies.write_cluster(cluster, candidates or profiles.list_profiles())
+    return first_policies.derive_policy(cluster, candidates or profiles.list_profiles())
 
 
 def read(text):
@@ -103,7 +103,7 @@ def test_without_a_profile_name_all_profiles_are_listed_one_in_a_line(capsys):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_nodes_of_a_shape_get_its_fabric(shape):
+def test_nodes_that_fit_a_shape_of_a_profile_get_its_fabric(shape):
     trees = simulated_clouds.build(shape)
     text = write(trees)
     assert list(read(text).fabrics.items()) == [(shape.shape.fabric, shape.fabric)]
@@ -120,7 +120,7 @@ def test_missing_networks_and_resources_are_named(shape):
     for node in bare[Kind.NODE]:
         node["status"] = {"capacity": GPUS, "allocatable": GPUS}
     if not shape.shape.instances:
-        with pytest.raises(output.UnreadableError, match="the cluster shows no fabric"):
+        with pytest.raises(output.UnreadableError, match="no fabric can be derived from the cluster"):
             write(bare, shape.profile)
         return
     text = flatten(write(bare, shape.profile))
@@ -141,7 +141,7 @@ def match_all(trees, profile):
         [("aks-h100", "ib"), ("gke-a3-ultra-networks", "rdma")],
     ],
 )
-def test_a_cluster_of_two_shapes_gets_both_fabrics(pair):
+def test_a_cluster_with_nodes_of_two_shapes_gets_both_fabrics(pair):
     shapes = [find(*row) for row in pair]
     trees = simulated_clouds.join(simulated_clouds.build(shapes[0], 3), simulated_clouds.build(shapes[1]))
     text = write(trees)
@@ -158,7 +158,7 @@ def test_shapes_of_one_instance_type_are_told_apart_by_devices_and_networks_and_
     assert read(write(build((profile, fabric)))).fabrics == {fabric: find(profile, fabric).fabric}
 
 
-def test_kinds_that_may_not_be_listed_are_named_as_unknown():
+def test_a_kind_that_may_not_be_listed_is_named_and_its_objects_are_not_reported_as_missing():
     trees = simulated_clouds.build(find("oke-h100-vf", "roce")) | {Kind.NETWORK: []}
     text = write(trees, unread=frozenset({Kind.NETWORK}))
     assert "NOT READ, because you may not list them: NetworkAttachmentDefinition." in flatten(text)
@@ -183,14 +183,14 @@ def test_networks_with_a_resource_become_rails_in_the_order_of_their_numbers():
     assert {row for row, state in assess(text, objects(members, NETWORK=networks)) if state == "fail"} == set()
 
 
-def test_the_type_of_a_network_shows_infiniband():
+def test_rails_of_an_ib_sriov_network_get_the_transport_infiniband():
     members = nodes(**{"example.com__nics": 8})
     trees = objects(members, NETWORK=[network("ib", "example.com/nics", "ib-sriov")])
     assert next(iter(read(write(trees)).fabrics.values())).transport == "infiniband"
 
 
 @pytest.mark.parametrize(("labels", "preset"), [({"topology.k8s.aws/network-node-layer-3": "a"}, "aws"), ({}, None)])
-def test_only_known_labels_become_domains(labels, preset):
+def test_node_labels_become_domains_only_if_a_preset_has_them(labels, preset):
     trees = objects(
         nodes(labels=labels | {"example.com/rack": "a"}, example__nics=1), NETWORK=[network("a", "example/nics")]
     )
@@ -241,7 +241,7 @@ def test_a_cluster_without_a_recognizable_fabric_is_refused_with_the_fix(members
     )
 
 
-def test_all_resources_of_two_kinds_of_eight_nics_are_listed_and_no_device_plugin_is_missing():
+def test_up_to_32_resources_of_a_node_without_a_fabric_are_listed():
     functions, nics = [[f"{stem}{index}" for index in range(8)] for stem in ("a__ib_vf", "nvidia.com__mlx5_")]
     with pytest.raises(output.UnreadableError, match=r"they have a/ib_vf0, .*, nvidia.com/mlx5_7\. ") as caught:
         write(objects(nodes(**dict.fromkeys((*functions, *nics), 1))))
@@ -268,7 +268,7 @@ def pool(resource, plugin, amount=8, **more):
         ("rdma/shared", "ipoib", 1000, 1),
     ],
 )
-def test_a_device_pool_of_one_network_becomes_one_rail_for_each_device(resource, plugin, amount, rails):
+def test_a_network_that_moves_devices_into_pods_gets_a_rail_for_each_device_of_a_node(resource, plugin, amount, rails):
     trees = pool(resource, plugin, amount)
     (fabric,) = read(text := write(trees)).fabrics.values()
     assert [(rail.network, rail.resource) for rail in fabric.rails] == [("prod/net", resource)] * rails
@@ -276,7 +276,7 @@ def test_a_device_pool_of_one_network_becomes_one_rail_for_each_device(resource,
     assert {row for row, state in assess(text, trees) if state == "fail"} == set()
 
 
-def test_a_pool_beside_virtual_functions_has_at_most_as_many_rails_as_devices():
+def test_networks_share_the_rails_of_virtual_functions_and_get_no_more_rails_than_devices():
     networks = [network("functions", "example.com/vf", "sriov"), network("storage", "example.com/storage", "sriov")]
     members = nodes(**{"example.com__vf": 64, "example.com__storage": 1})
     (fabric,) = read(write(objects(members, NETWORK=networks))).fabrics.values()

@@ -34,7 +34,7 @@ def name(template: templates.Template) -> str:
     return metadata.get("name") or metadata["generateName"] + "*"
 
 
-def test_every_template_of_every_kind_is_found_with_its_pods_name_number_and_role():
+def test_templates_of_all_kinds_are_found_with_the_name_number_and_role_of_their_pods():
     assert {key: (name(template), template.pods, role(template)) for key, template in expand_all().items()} == {
         ("Deployment prod/web", ""): ("web-*", 3, WORKER),
         ("ReplicaSet prod/set", ""): ("set-*", 1, WORKER),
@@ -80,7 +80,7 @@ def test_a_job_creates_no_more_pods_than_completions(completions, pods):
     assert template.pods == pods
 
 
-def test_every_kind_of_the_table_is_in_the_file():
+def test_the_example_file_has_a_workload_of_each_registered_kind():
     assert {kind.name for kind in (*registry.KINDS, *registry.SOURCES)} == {key[0].split()[0] for key in expand_all()}
 
 

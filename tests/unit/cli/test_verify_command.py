@@ -46,7 +46,7 @@ def write_log(tmp_path):
         ("quiet", 2, "cannot tell: the logs have no line of NCCL about a network: run with NCCL_DEBUG=INFO"),
     ],
 )
-def test_the_exit_code_and_the_line_state_the_result(verify, write_log, log, code, begins):
+def test_verify_prints_one_line_with_the_result_and_exits_with_its_code(verify, write_log, log, code, begins):
     status, out, _ = verify(write_log(log))
     assert status == code
     assert out.count("\n") == 1
@@ -62,7 +62,7 @@ def test_the_exit_code_and_the_line_state_the_result(verify, write_log, log, cod
             "verify mission/llm: mission is no kind of workload that railwright knows, and there is no such file; give",
         ),
         (("./run.log",), "./run.log: No such file or directory"),
-        (("run.log", "--counters"), "--counters needs an object of the cluster: give KIND/NAME, as job/NAME"),
+        (("run.log", "--counters"), "--counters reads pods of the cluster, not files; give KIND/NAME, as job/NAME"),
     ],
 )
 def test_an_argument_that_is_neither_a_log_nor_an_object_is_an_error(verify, words, said):
@@ -71,7 +71,7 @@ def test_an_argument_that_is_neither_a_log_nor_an_object_is_an_error(verify, wor
     assert err.startswith(f"railwright: {said}")
 
 
-def test_the_option_gives_the_expected_number_of_rails(verify, write_log):
+def test_the_option_rails_sets_the_expected_number_of_rails(verify, write_log):
     log = write_log("erdma-dranet")
     assert [verify(log, "--rails", number)[0] for number in (1, 2, 0)] == [0, 1, 2]
 
@@ -89,14 +89,14 @@ def test_verify_reads_pipes_with_undecodable_bytes_and_truncated_lines(verify, m
     assert verify("-")[:2] == (2, "cannot tell: the logs are empty: no container has printed anything\n")
 
 
-def test_several_files_are_one_job(verify, tmp_path):
+def test_verify_reads_several_files_as_the_logs_of_one_job(verify, tmp_path):
     lines = LOGS["erdma-dranet"]["log"].splitlines(keepends=True)
     for at in (0, 1):
         (tmp_path / f"w-{at}.log").write_text("".join(line for line in lines if f"worker-{at}" in line))
     assert "2 pods" in verify(tmp_path / "w-0.log", tmp_path / "w-1.log")[1]
 
 
-def test_json_has_every_pod(verify, write_log):
+def test_the_json_of_verify_lists_each_pod_with_its_state(verify, write_log):
     code, out, _ = verify(write_log("mixed-one-pod-tcp"), "-o", "json")
     document = json.loads(out)
     assert (code, document["state"]) == (1, "tcp")
