@@ -175,13 +175,17 @@ class KubeScheduler:
             request = msgspec.structs.replace(request, nodes=nodes)
         decision = self._decider.score(request)
         target = decision.target_leaf or topology.NO_DOMAIN
-        left = decision.list_in_target_leaf() if target and decision.gang.size > 1 and decision.plan.is_complete else ()
+        left = (
+            decision.list_nodes_in_target_leaf()
+            if target and decision.gang.size > 1 and decision.plan.is_complete
+            else ()
+        )
         earlier = self._narrowed.get(request.uid) or topology.NO_DOMAIN
         has_failed = (
             not decision.view.index.nodes_by_leaf.get(earlier, {}).keys().isdisjoint(nodes) if earlier else False
         )
         if request.has_segment:
-            left = decision.list_in_domain(nodes, last=earlier if has_failed else topology.NO_DOMAIN)
+            left = decision.list_nodes_in_one_domain(nodes, last=earlier if has_failed else topology.NO_DOMAIN)
             target = decision.view.get_leaf(left[0]) if left else topology.NO_DOMAIN
         elif has_failed or not left or len(left) == len(nodes) or all(map(self._has_soft_taint, left)):
             left = nodes

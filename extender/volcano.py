@@ -1,8 +1,8 @@
 """Answers Volcano: prioritize, predicate, allocate, deallocate and session-close. Decodes, asks the decider, encodes.
 
 Volcano announces what it places by allocate, deallocate and session-close. A later prioritize or predicate for such a
-pod shows that its gang was not bound (`forget_retried`). Each of its instances has its own scope (docs/interface.md
-4.3).
+pod shows that its gang was not bound (`forget_retried_gang`). Each of its instances has its own scope
+(docs/interface.md 4.3).
 """
 
 from collections.abc import Sequence
@@ -82,7 +82,7 @@ class Volcano:
         if task.pod is None:
             return None
         state = self._decider.state
-        state.assumed.forget_retried(task.uid)
+        state.assumed.forget_retried_gang(task.uid)
         request = scheduling_request.build_request(
             task.pod,
             self._decider.policy(),

@@ -74,9 +74,9 @@ class Loop:
         """Return the scores for a pod without placing it."""
         return self.engine.score(build_request(pod, self.feasible(pod), self.policy))
 
-    def diagnose(self, pod: views.Pod) -> diagnosis.Diagnosis:
+    def explain_plan(self, pod: views.Pod) -> diagnosis.Diagnosis:
         """Explain the plan for a pod."""
-        return self.engine.diagnose(self.decide(pod))
+        return self.engine.explain_plan(self.decide(pod))
 
     def place(self, pods: Pods) -> list[str]:
         """Place the pods in order. Return the node of each."""

@@ -73,7 +73,7 @@ class FabricView:
     def get_leaf(self, node: str) -> topology.Domain:
         """Return the leaf of a node; NO_DOMAIN if it has none."""
         info = self._cluster.nodes.get(node)
-        place = () if info is None else self._cluster.locate(info, self._levels, self._rails)
+        place = () if info is None else self._cluster.locate_node(info, self._levels, self._rails)
         return topology.get_domain(place)
 
     def _build_summary(self) -> overview_types.Fabric:
@@ -128,7 +128,7 @@ class FabricView:
         )
 
     def _list_rail_states(self, node: object_info.NodeInfo, used: Collection[int]) -> Iterator[str]:
-        broken = {row.rail for row in object_info.find_broken(node, self.fabric.rails)}
+        broken = {row.rail for row in object_info.find_broken_rails(node, self.fabric.rails)}
         for position, rail in enumerate(self.fabric.rails):
             if rail.name in broken:
                 yield overview_types.DEAD

@@ -179,7 +179,7 @@ class Assessor:
             request = self._ignore_mixed_selectors(gang, request)
             if gang.placed < len(gang.members):
                 assessment = _assess_waiting(gang, request, self.engine)
-                unselected = self.engine.get_index(request).unselected
+                unselected = self.engine.get_index(request).unselected_nodes
                 is_incomplete = gang.size > len(gang.members) or len(unselected) == len(self.cluster.nodes)
                 if assessment.state == overview_types.NEVER and is_incomplete:
                     # pods that do not exist yet, as the workers of a leader, may select other nodes, and an autoscaler
@@ -303,19 +303,19 @@ def _assess_placed(
     ]
     workers = placement_result.select_workers(members, request.devices)
     placed_pods = _list_placed_pods(workers, index, cluster)
-    placement = placement_result.compute(placed_pods, index.uplinks)
+    placement = placement_result.compute_placement(placed_pods, index.uplinks)
     bandwidth = round(placement.bandwidth, 3) or None  # 0 if they have none of the rails that the policy now names
     if not request.domains or bandwidth is None:
         why = (*(() if request.domains else (_DOMAINS_UNDEFINED,)), *placement.causes)
         return overview_types.Assessment(state=gang.state, bandwidth=bandwidth, why=why)
     without_gang = {pod.node: pod.node_class for pod in placed_pods if pod.node_class is not None}
-    overrides = index.exclude_unselected(request) | without_gang
+    overrides = index.find_classes_of_unselected(request) | without_gang
     if index.kind.is_single_pod:
         plan = decisions.plan_single_pod(node_index.RequestView(request, index, overrides))
     else:
         capacity = planner.build_capacity_on(index, index.count_classes(), overrides)
         segment = max(1, min(request.segment, len(workers)))
-        plan = planner.solve(len(workers), msgspec.structs.replace(capacity, segment=segment))
+        plan = planner.plan_gang(len(workers), msgspec.structs.replace(capacity, segment=segment))
     is_spread = plan.is_complete and (
         plan.bandwidth > placement.bandwidth + _MIN_DIFFERENCE
         or (plan.bandwidth >= placement.bandwidth - _MIN_DIFFERENCE and len(plan.leaves) < len(placement.leaves))
@@ -337,15 +337,15 @@ def _describe_better(placement: placement_result.PlacementResult, plan: planner.
         text.format_count(len(placement.leaves), "leaf"),
     )
     message = (
-        f"{pods} on {leaves} ({node_explainer.count_on_leaves(placement.leaves.items())}) with "
-        f"{placement.bandwidth:.2f} of the bandwidth; recreated now, the gang could have {plan.bandwidth:.2f} on "
+        f"{pods} on {leaves} ({node_explainer.format_counts_by_leaf(placement.leaves.items())}) with "
+        f"{placement.bandwidth:.2f} of full bandwidth; recreated now, the gang could have {plan.bandwidth:.2f} on "
         f"{_format_leaves(plan.leaves)}"
     )
     return reason.Reason(PlacementCode.BETTER_PLAN, message)
 
 
 def _format_leaves(leaves: Sequence[topology.Domain]) -> str:
-    return f"{text.format_count(len(leaves), 'leaf')} ({node_explainer.name_leaves(leaves)})"
+    return f"{text.format_count(len(leaves), 'leaf')} ({node_explainer.format_leaves(leaves)})"
 
 
 def _list_placed_pods(
@@ -394,7 +394,7 @@ def _assess_waiting(
     if refusals and len(refusals) == len(request.nodes):
         return overview_types.Assessment(state=gang.state, why=tuple(dict.fromkeys(refusals.values()))[:_MAX_REFUSALS])
     decision = placement_engine.score(request)
-    diagnosis, plan = placement_engine.diagnose(decision), decision.plan
+    diagnosis, plan = placement_engine.explain_plan(decision), decision.plan
     if not diagnosis.fits:
         state = overview_types.NEVER if diagnosis.never_fits else gang.state
         return overview_types.Assessment(state=state, min_leaves=diagnosis.min_leaves, why=diagnosis.why)

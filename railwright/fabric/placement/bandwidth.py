@@ -28,8 +28,8 @@ class Uplinks(msgspec.Struct, frozen=True):
     oversubscription: Sequence[float]  # of the uplinks of a leaf, of its parent, and so on
     links_per_rail: float = 1.0  # uplinks for each rail that the gang uses
 
-    def get_ratio(self, level: int) -> float:
-        """Return the oversubscription of the domains of a level; 0 is a leaf."""
+    def get_oversubscription(self, level: int) -> float:
+        """Return the oversubscription of the uplinks of domains at a level (0: leaves); 1 if the policy has none."""
         return self.oversubscription[level] if level < len(self.oversubscription) else 1.0
 
     def compute_bandwidth(self, domain: topology.Domain, level: int, crossings: int = 1) -> float:
@@ -38,15 +38,15 @@ class Uplinks(msgspec.Struct, frozen=True):
         A domain of n nodes has n/oversubscription uplinks for each rail. At 7:1 a leaf of eight nodes carries one
         crossing at full bandwidth, a leaf of one node at a seventh.
         """
-        ratio = self.get_ratio(level)
+        ratio = self.get_oversubscription(level)
         if ratio <= 1 or not domain or not domain[0]:
             return 1.0
         return min(1.0, self.domain_sizes.get(domain, 1) * self.links_per_rail / (ratio * max(1, crossings)))
 
-    def select_carrying(
+    def select_fast_domains(
         self, domains: Collection[topology.Domain], level: int, *, least: float
     ) -> Collection[topology.Domain]:
-        """Return the domains whose uplinks carry at least `least` over one ring edge."""
-        if self.get_ratio(level) <= 1:
+        """Return the domains whose uplinks give one ring edge a bandwidth of at least `least`."""
+        if self.get_oversubscription(level) <= 1:
             return domains
         return {domain for domain in domains if self.compute_bandwidth(domain, level) >= least}

@@ -1,7 +1,7 @@
 """Decides on one pod: plans its gang, reserves leaves, finds the leaf of the pod's rank, and scores nodes.
 
 Leaves have few tiers with large gaps between their scores, so that other plugins' scores rarely override the plan.
-`rate` has the rule for scores and for their explanations.
+`rate_locality` is used for scores and for their explanations.
 """
 
 from collections import Counter
@@ -61,21 +61,21 @@ class Decision(msgspec.Struct, frozen=True):
         once for each tier of leaves and class of nodes. The cluster state must not have changed since the decision.
         """
         nodes_by_leaf = self.view.index.nodes_by_leaf
-        tiers = {} if self.fills_used_nodes else rank_leaves(nodes_by_leaf, self)
+        tiers = {} if self.fills_used_nodes else find_tiers(nodes_by_leaf, self)
         tier_by_node = {name: tier for leaf, tier in tiers.items() for name in nodes_by_leaf[leaf]}
         pairs = list(zip(map(tier_by_node.get, names), self.view.find_classes(names), strict=True))
-        locality, scores = score_terms.score_locality(self.view.request), dict.fromkeys(pairs, 0.0)
+        locality, scores = score_terms.compute_max_locality(self.view.request), dict.fromkeys(pairs, 0.0)
         for tier, node_class in scores:
             if node_class is not None and not node_class.facts.broken:
-                rating = rate(ELSEWHERE if tier is None else tier, node_class, self)
+                rating = rate_locality(ELSEWHERE if tier is None else tier, node_class, self)
                 scores[tier, node_class] = node_class.score + locality * rating.value
         return dict(zip(names, map(scores.__getitem__, pairs), strict=True))
 
-    def list_in_domain(self, nodes: Sequence[str], last: topology.Domain) -> Sequence[str]:
+    def list_nodes_in_one_domain(self, nodes: Sequence[str], last: topology.Domain) -> Sequence[str]:
         """Return the nodes that are in one NVLink domain; all nodes if no domain is known.
 
-        The domain is the pod's target leaf, otherwise a planned leaf, otherwise that with the most nodes. The domain
-        `last` is chosen only if there is no other.
+        The domain is the pod's target leaf, otherwise a planned leaf, otherwise the one with most of these nodes.
+        The domain `last` is chosen only if there is no other.
         """
         leaves = self.view.index.leaf_by_node
         counts = Counter(leaf for leaf in map(leaves.get, nodes) if leaf)
@@ -86,7 +86,7 @@ class Decision(msgspec.Struct, frozen=True):
         domain = next((leaf for leaf in order if leaf != last), last)
         return [name for name in nodes if leaves.get(name) == domain]
 
-    def list_in_target_leaf(self) -> Sequence[str]:
+    def list_nodes_in_target_leaf(self) -> Sequence[str]:
         """Return the candidate nodes in the pod's target leaf."""
         target = self.target_leaf
         in_leaf = self.view.index.nodes_by_leaf.get(target, {}) if target is not None else {}
@@ -100,7 +100,7 @@ def decide(
     memory: gang_memory.Memory,
     cluster: cluster_state.ClusterState,
 ) -> Decision:
-    """Plan the unplaced pods of a gang. `memory` is that of the last decision.
+    """Plan the unplaced pods of a gang, and choose the leaf of the requesting pod. `memory` is from the last decision.
 
     The scheduler offers a pod with a segment only the leaf of that segment. The plan counts all leaves, because the
     rest of the gang needs them.
@@ -112,17 +112,17 @@ def decide(
     kind = planning_view.index.kind
     # nodes are kept for other gangs only if they compete for the devices that the pod requests
     rails = [need.resource for need in kind.needs if need.resource not in kind.unrequested]
-    begun = gang_memory.list_begun(key, frozenset(rails or kind.demand.names), memory, cluster)
+    begun = gang_memory.list_reserved_nodes(key, frozenset(rails or kind.demand.names), memory, cluster)
     segmented = segments.find_segments(request, cluster, view.index.leaf_by_node) if request.has_segment else None
     fills_used_nodes = False
-    if kind.is_single_pod and (leaves := _choose_nodes(planning_view)):
+    if kind.is_single_pod and (leaves := _choose_first_nodes(planning_view)):
         whole = planner.build_capacity_on(view.index, leaves)
         fills_used_nodes = not any(known.is_idle for known in whole.classes)
     else:
         is_on_all_leaves = segmented is not None and not request.is_confined
         whole = planner.build_capacity(planning_view, on_all_leaves=is_on_all_leaves)
     if segmented is not None:
-        whole = segmented.limit(whole)
+        whole = segmented.limit_capacity(whole)
     capacity = gang_memory.exclude_reserved_nodes(whole, begun.values())
     ring = rank_order.Ring(
         waiting=gang.waiting,
@@ -133,7 +133,7 @@ def decide(
     remembered = memory.get(key, gang_memory.UNKNOWN)
     bandwidth_of_placed = remembered.get_bandwidth_of_placed(len(gang.placed))
     peers = _summarize_peers(gang, ring, planning_view, bandwidth_of_placed)
-    plan = target_plan = planner.solve(gang.unplaced, capacity, peers)
+    plan = target_plan = planner.plan_gang(gang.unplaced, capacity, peers)
     if segmented is not None:
         target_leaf = segmented.find_target_leaf(plan)
     else:
@@ -144,20 +144,20 @@ def decide(
         # the scheduler offered a sample of nodes without any of that leaf: plan again on the offered leaves
         offered = {leaf: counts for leaf, counts in capacity.nodes.items() if leaf in view.offered_leaves}
         on_offered = msgspec.structs.replace(capacity, nodes=offered)
-        target_plan = planner.solve(gang.unplaced, on_offered, peers)
+        target_plan = planner.plan_gang(gang.unplaced, on_offered, peers)
         target_leaf = next(iter(target_plan.leaves), None)
     # of the nodes that meet the plan the fuller ones come first, so that idle nodes stay idle
     in_leaf = capacity.nodes.get(target_leaf, {}) if target_leaf is not None else {}
     meeting = [known for known, nodes in in_leaf.items() if nodes > 0 and target_plan.is_met_by(known)]
     planned = msgspec.structs.replace(remembered, reserved={})
     if plan.is_complete:
-        reserved = gang_memory.reserve(gang.unplaced, plan, capacity, target_leaf)
+        reserved = gang_memory.reserve_nodes(gang.unplaced, plan, capacity, target_leaf)
         planned = gang_memory.GangMemory(reserved, len(gang.placed), bandwidth_of_placed, plan.bandwidth)
     return Decision(
         gang=gang,
         view=view,
         planning_view=planning_view,
-        memory=gang_memory.record(memory, key, planned),
+        memory=gang_memory.add_plan(memory, key, planned),
         plan=target_plan,
         capacity=capacity,
         begun=tuple(begun) if capacity is not whole else (),
@@ -189,8 +189,8 @@ def _summarize_peers(
 # idle node, because gangs need leaves with many idle nodes.
 
 
-def _choose_nodes(view: node_index.RequestView) -> dict[topology.Domain, node_evaluation.Counts]:
-    """Return the offered nodes that come first, as leaf -> class -> number of nodes."""
+def _choose_first_nodes(view: node_index.RequestView) -> dict[topology.Domain, node_evaluation.Counts]:
+    """Return the offered nodes that a single-pod job fills first, as leaf -> class -> number of nodes."""
     nodes = view.request.nodes
     leaves = map(view.index.leaf_by_node.get, nodes)
     counts = Counter(zip(leaves, view.find_classes(nodes), strict=True))
@@ -208,13 +208,13 @@ def _choose_nodes(view: node_index.RequestView) -> dict[topology.Domain, node_ev
 
 
 def plan_single_pod(view: node_index.RequestView) -> planner.Plan:
-    """Return the plan for the node that a single-pod job gets. Of nodes with equal scores it may get the slowest."""
-    leaves = _choose_nodes(view)
+    """Return the plan of a single-pod job, with the bandwidth of the slowest node among those with the best score."""
+    leaves = _choose_first_nodes(view)
     classes = [node_class for counts in leaves.values() for node_class in counts]
     if classes and not any(known.is_idle for known in classes):  # for idle nodes scores depend on the plan
         slowest = min(classes, key=lambda known: known.bandwidths[0])
         leaves = {leaf: {slowest: counts[slowest]} for leaf, counts in leaves.items() if slowest in counts}
-    return planner.solve(1, planner.build_capacity_on(view.index, leaves)) if leaves else planner.NO_PLAN
+    return planner.plan_gang(1, planner.build_capacity_on(view.index, leaves)) if leaves else planner.NO_PLAN
 
 
 # --- the rating of a node -------------------------------------------------------------------------------------
@@ -229,8 +229,8 @@ class Rating(NamedTuple):
     why: str = ""
 
 
-def rank_leaves(leaves: Iterable[topology.Domain], decision: Decision) -> dict[topology.Domain, float]:
-    """Return the tier of each of these leaves that is above ELSEWHERE."""
+def find_tiers(leaves: Iterable[topology.Domain], decision: Decision) -> dict[topology.Domain, float]:
+    """Return leaf -> tier, for planned leaves and those under the target leaf's parent; the others are ELSEWHERE."""
     target = decision.target_leaf
     if target is None:
         return {}
@@ -242,7 +242,7 @@ def rank_leaves(leaves: Iterable[topology.Domain], decision: Decision) -> dict[t
     return tiers | {target: TARGET} if target in tiers else tiers
 
 
-def rate(tier: float, node_class: node_evaluation.NodeClass, decision: Decision) -> Rating:
+def rate_locality(tier: float, node_class: node_evaluation.NodeClass, decision: Decision) -> Rating:
     """Return the locality of a node of this class on a leaf of this tier."""
     if decision.fills_used_nodes:  # whatever the leaf
         if node_class.fill_priority > decision.max_fill_priority:

@@ -44,7 +44,7 @@ class PlacementEngine:
                 self._refresh_states(policy, name, intent.fill_resources(name, fabric, networks))
 
     def get_index(self, request: scheduling_request.SchedulingRequest) -> node_index.NodeIndex:
-        """Return the current node index for pods like the requesting one."""
+        """Return the current node index for pods with the requests and constraints of the requesting pod."""
         gang = gang_status.build_status(request, self._cluster)
         return self._get_index(request, request.requests, gang)
 
@@ -53,7 +53,7 @@ class PlacementEngine:
         request: scheduling_request.SchedulingRequest,
         memory: gang_memory.Memory = gang_memory.EMPTY,
     ) -> decisions.Decision:
-        """Score every candidate node. `memory` is that of the last decision."""
+        """Return the decision on a pod, which has the scores of its nodes. `memory` is from the last decision."""
         gang = gang_status.build_status(request, self._cluster)
         index = self._get_index(request, request.requests, gang)
         view = planning_view = node_index.build_view(request, index, self._cluster)
@@ -72,8 +72,8 @@ class PlacementEngine:
             refusals |= self._find_other_domains(request)
         needed = [rail for rail in request.fabric.rails if rail.name in request.rails]
         for name in cluster.nodes_with_broken_rails & request.offered:
-            broken = object_info.find_broken(cluster.nodes[name], needed)
-            if refused := _select_refused(broken, request):
+            broken = object_info.find_broken_rails(cluster.nodes[name], needed)
+            if refused := _select_refusing_rails(broken, request):
                 refusals[name] = refused[0].describe()
         return refusals
 
@@ -90,14 +90,14 @@ class PlacementEngine:
 
     # --- what explains a decision -----------------------------------------------------------------------------
 
-    def diagnose(self, decision: decisions.Decision) -> diagnosis.Diagnosis:
-        """Explain why a plan is no better. The cluster state must not have changed since the decision."""
-        return diagnosis.diagnose(decision, self._cluster)
+    def explain_plan(self, decision: decisions.Decision) -> diagnosis.Diagnosis:
+        """Explain the plan of a decision. The cluster state must not have changed since the decision."""
+        return diagnosis.explain_plan(decision, self._cluster)
 
     def explain_nodes(
         self, request: scheduling_request.SchedulingRequest, first: str = ""
     ) -> list[node_explanation.NodeExplanation]:
-        """Return the explanations of some candidate nodes, best first: of `first` and of the planned ones at least."""
+        """Explain up to MAX_ROWS candidate nodes, best first; `first` and nodes of planned leaves are preferred."""
         return node_explainer.explain_nodes(self.score(request), self._cluster, self.find_refusals(request), first)
 
     # --- what is known of the nodes ---------------------------------------------------------------------------
@@ -127,10 +127,10 @@ class PlacementEngine:
         return states
 
 
-def _select_refused(
+def _select_refusing_rails(
     broken: Sequence[object_info.BrokenRail], request: scheduling_request.SchedulingRequest
 ) -> Sequence[object_info.BrokenRail]:
-    """Return a node's broken rails for which it is refused to the pod.
+    """Return those of a node's broken rails that are a reason to refuse the node to the pod.
 
     Of rails that share a resource it is unknown which ones a pod gets, so they count only if the others have too few
     devices. A rail without allocatable devices does not count for a pod with its author's claims, which may tolerate

@@ -22,14 +22,14 @@ ResourceCounts = tuple[tuple[str, int], ...]
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """The devices that one pod needs."""
+    """The accelerators and rail devices that one pod needs."""
 
     accelerators: ResourceCounts
     pools: ResourceCounts  # resources of its rails
 
     @property
     def names(self) -> Sequence[str]:
-        """Return the resources: the requested accelerators, then the pools."""
+        """Return the names of the requested accelerators, then of the rails' resources."""
         return [name for name, _ in (*self.accelerators, *self.pools)]
 
     @property
@@ -95,15 +95,13 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     # --- what nodes are evaluated for ---------------------------------------------------------------------------
 
     def build_kind(self, requests: resources.FrozenAmounts, *, is_single_pod: bool) -> "SchedulingRequest":
-        """Return the request, without nodes, of pods with these requests in the gang. Equal pods share one such
-        request.
-        """
+        """Return a request without nodes that stands for all pods of the gang with these requests."""
         needs = self.needs if requests == self.requests else intent.find_requested(requests, self.fabric.rails)
         return msgspec.structs.replace(self, requests=requests, needs=needs, nodes=(), is_single_pod=is_single_pod)
 
     @property
     def signature(self) -> Hashable:
-        """Return all that the evaluation of nodes reads. Pods with the same one share it: usually those of a gang."""
+        """Return a key of what the evaluation of nodes reads. Pods with equal keys share the evaluation."""
         spec, policy = self.spec, (self.policy.digest, self.fabric_name, self.fabric.rails)
         constraints = _encode((spec.node_selector, spec.affinity, spec.tolerations))
         requests = tuple(sorted(self.requests.items()))

@@ -72,15 +72,13 @@ def test_a_gang_on_more_leaves_than_necessary_is_reported_as_spread():
     gang = site.explain("w-0").gang
     assert (gang.state, gang.leaves, gang.min_leaves, gang.bandwidth) == (overview_types.SPREAD, 2, 1, 0.5)
     assert messages(gang.why) == texts(outcome.reasons)
-    assert messages(gang.why)[0].startswith("4 pods on 2 leaves (a in s-a 3, b in s-b 1) with 0.50 of the bandwidth")
+    assert messages(gang.why)[0].startswith("4 pods on 2 leaves (a in s-a 3, b in s-b 1) with 0.50 of full bandwidth")
 
 
 def test_a_gang_on_the_fewest_possible_leaves_is_not_reported_as_spread():
     site = Site(build_leaves(a=3, b=3), 4, oversubscription=[8])
     waiting = site.explain("w-0").gang
-    assert messages(waiting.why)[1] == (
-        "4 pods remain; the largest leaf, a in s-a, has 3 slots; 2 leaves is the minimum"
-    )
+    assert messages(waiting.why)[1] == ("4 pods remain; the largest leaf, a in s-a, has 3 slots; 2 leaves are needed")
     site.place("a-00", "a-01", "a-02", "b-00")
     (outcome,) = site.gangs.check(1.0)
     assert (outcome.code, outcome.attained) == (overview_types.PLACED, 1.0)

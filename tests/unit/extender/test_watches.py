@@ -71,7 +71,7 @@ def test_the_size_of_a_gang_is_read_from_the_object_of_its_own_api_group(cluster
 
 
 def test_hypernodes_of_a_snapshot_are_the_domains_of_nodes(cluster):
-    assert cluster.locate(cluster.nodes["n0"], hypernodes.LEVELS[:1]) == ("l0",)
+    assert cluster.locate_node(cluster.nodes["n0"], hypernodes.LEVELS[:1]) == ("l0",)
 
 
 def test_snapshots_can_contain_every_watched_kind():

@@ -96,7 +96,7 @@ def build_state(objects, labels=None) -> cluster_state.ClusterState:
 
 
 def places(state: cluster_state.ClusterState) -> dict[str, tuple[str, ...]]:
-    places = {name: state.locate(node, DOMAINS) for name, node in state.nodes.items()}
+    places = {name: state.locate_node(node, DOMAINS) for name, node in state.nodes.items()}
     assert all(len(place) == len(DOMAINS) for place in places.values())
     return {name: tuple("/".join(place).rstrip("/").split("/")) for name, place in places.items()}
 
@@ -122,7 +122,7 @@ def test_domains_are_hypernodes_from_the_lowest_tier_up():
         "n3": ("",),
     }
     assert find_problems(state) == ()
-    near, far = (state.locate(state.nodes[name], DOMAINS) for name in ("n0", "n2"))
+    near, far = (state.locate_node(state.nodes[name], DOMAINS) for name in ("n0", "n2"))
     assert topology.compute_distance(near, far) == 1
 
 

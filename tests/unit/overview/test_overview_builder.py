@@ -219,7 +219,10 @@ def test_a_broken_rail_is_the_reason_of_a_placed_gang_and_named_to_its_other_pod
 
     broken = ("RailBroken", "the node's annotation railwright.io/broken-rails names rail1 on a-0")
     assert list_reasons("a-0") == [broken]
-    assert list_reasons("a-0", "a-1") == [broken, ("PeerRailMissing", "1 more member: a-0 of another pod lacks rail1")]
+    assert list_reasons("a-0", "a-1") == [
+        broken,
+        ("PeerRailMissing", "1 more pod of the gang cannot use rail1, which a-0 lacks"),
+    ]
 
 
 def test_a_broken_rail_and_shared_nics_are_both_reasons():

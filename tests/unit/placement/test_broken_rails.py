@@ -18,7 +18,7 @@ def find(cluster, name, policy=POLICY):
     if name not in cluster.nodes_with_broken_rails:
         return []
     fabric = intent.fill_resources("roce", policy.document.fabrics["roce"], {})
-    rows = object_info.find_broken(cluster.nodes[name], fabric.rails)
+    rows = object_info.find_broken_rails(cluster.nodes[name], fabric.rails)
     return [f"{row.rail} {'named' if row.is_named else 'dead'}" for row in rows]
 
 

@@ -139,7 +139,7 @@ def test_a_claim_for_a_pod_of_another_namespace_counts_without_the_pod(cluster):
     pod = build_claiming_pod("p")
     cluster.upsert_pod(pod)
     assert list_holders(cluster, request(cluster, pod)) == {"claim other/forged"}
-    assert not pod_usage.list_nodes(cluster, "uid-victim")
+    assert not pod_usage.find_nodes_of_pod(cluster, "uid-victim")
 
 
 def test_a_resource_reported_by_kubelet_is_not_counted_from_slices_too(cluster):
@@ -460,7 +460,7 @@ def describe(cluster):
     return {
         name: (
             node,
-            cluster.list_claimable(name),
+            cluster.list_slice_resources(name),
             cluster.get_free(name),
             known.count_devices(name),
             [claim.metadata.name for claim in known.list_claims_on_node(name)],

@@ -38,10 +38,10 @@ def test_usage_is_the_sum_over_the_bound_pods_after_any_events(events):
     gang = {uid for uid, pod in last.items() if pod.metadata.annotations}
     assert set(state.get_gang("train/g")) == gang
     unbound = {uid for uid in gang if not last[uid].spec.node_name}
-    assert gang_status.count_unplaced("train/g", state) == len(unbound)
+    assert gang_status.count_unplaced_pods("train/g", state) == len(unbound)
     for uid in sorted(gang)[:2]:  # bound or not
         state.assumed.assume(build_assumed_pod(last[uid], "n1"))
-    assert gang_status.count_unplaced("train/g", state) == len(unbound.difference(sorted(gang)[:2]))
+    assert gang_status.count_unplaced_pods("train/g", state) == len(unbound.difference(sorted(gang)[:2]))
 
 
 def test_a_heartbeat_of_a_node_is_not_recorded_as_a_change():

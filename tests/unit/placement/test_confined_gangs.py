@@ -104,7 +104,7 @@ def test_a_gang_without_room_for_its_segments_does_not_fit_though_nodes_are_free
     """Nodes without a domain hold no segment."""
     loop = FilteringLoop(nodes, given=build_policy(4))
     pods = loop.create(8)
-    diagnosis = loop.diagnose(pods[0])
+    diagnosis = loop.explain_plan(pods[0])
     assert diagnosis.never_fits
     assert [why.text for why in diagnosis.why] == [
         "the gang never fits: it needs 8 slots, and without any other pod the eligible nodes have 4",
@@ -124,7 +124,7 @@ def test_neighbouring_segments_share_a_domain_in_any_order_of_ranks():
 def test_each_refused_node_has_a_reason():
     loop = FilteringLoop([*build_leaves(a=3, b=2), build_node("bare", "")], given=build_policy(2))
     pods = loop.create(4)
-    unlabelled = {"bare": "the node is in no NVLink domain, and segment 0 of the gang stays in one"}
+    unlabelled = {"bare": "the node is in no NVLink domain, but all pods of segment 0 of the gang share one"}
     assert loop.find_refusals(pods[0]) == unlabelled
     assert loop.leaves(pods[:1]) == ["a"]
     elsewhere = "segment 0 of the gang is in a in s-a, and b in s-b is another NVLink domain"

@@ -31,14 +31,14 @@ def messages(nodes, size, pods=(), *, offered=None, rank=0, gpus=8, **placement)
     )
     placement = engine.PlacementEngine(state)
     decision = placement.score(request)
-    return decision, texts(placement.diagnose(decision).why)
+    return decision, texts(placement.explain_plan(decision).why)
 
 
 def diagnose(state, request):
     """Return a decision and its diagnosis."""
     placement = engine.PlacementEngine(state)
     decision = placement.score(request)
-    return decision, placement.diagnose(decision)
+    return decision, placement.explain_plan(decision)
 
 
 def test_a_gang_on_one_leaf_at_full_bandwidth_needs_no_reason():
@@ -47,13 +47,13 @@ def test_a_gang_on_one_leaf_at_full_bandwidth_needs_no_reason():
 
 def test_the_reason_for_two_leaves_is_that_the_largest_holds_too_few_pods():
     _, why = messages(build_leaves(a=5, b=5), 8)
-    assert why == ("8 pods remain; the largest leaf, a in s-a, has 5 slots; 2 leaves is the minimum",)
+    assert why == ("8 pods remain; the largest leaf, a in s-a, has 5 slots; 2 leaves are needed",)
 
 
 def test_the_reason_names_why_a_single_leaf_would_be_slower():
     slow = build_node("a-9", "a", spine="s-a", capacity={RESOURCES[2]: "2"})
     _, why = messages([*build_leaves(a=4), slow, *build_leaves(b=3)], 5)
-    assert why[0] == ("1 leaf has enough slots (a in s-a), but at 0.88 of the bandwidth: rail2 degraded on 1 node")
+    assert why[0] == ("1 leaf has enough slots (a in s-a), but at 0.88 of full bandwidth: rail2 degraded on 1 node")
 
 
 def test_numa_splits_are_named():
@@ -68,7 +68,7 @@ def test_numa_splits_are_named():
     decision, diagnosed = diagnose(state, request)
     assert decision.plan.bandwidth == pytest.approx(bandwidth.MISALIGNED)
     assert texts(diagnosed.why) == (
-        "at most 0.63 of the bandwidth: faster nodes have slots for 0 of the 4 pods; NUMA splits on 4 nodes",
+        "the gang gets 0.63 of full bandwidth: faster nodes have slots for 0 of the 4 pods; NUMA splits on 4 nodes",
     )
 
 
@@ -84,8 +84,8 @@ def test_a_node_on_which_pods_share_nics_is_degraded(pods, number, shared):
 
 def test_reason_for_the_uplinks_of_a_small_leaf():
     _, why = messages(build_leaves(a=1, b=1), 2, oversubscription=[7])
-    assert why[0].endswith("2 leaves is the minimum")
-    assert why[1].startswith("at most 0.14 of the bandwidth: the uplinks of a in s-a (1 node, 7:1) carry 0.14")
+    assert why[0].endswith("2 leaves are needed")
+    assert why[1].startswith("the gang gets 0.14 of full bandwidth: the uplinks of a in s-a (1 node, 7:1) carry 0.14")
 
 
 def test_the_reason_names_the_rails_that_the_gang_cannot_use():
@@ -96,7 +96,10 @@ def test_the_reason_names_the_rails_that_the_gang_cannot_use():
     decision, diagnosed = diagnose(state, build_request(task, list(state.nodes)))
     assert decision.plan.bandwidth == pytest.approx(0.75)
     assert texts(diagnosed.why) == (
-        "at most 0.75 of the bandwidth: faster nodes have slots for 0 of the 4 pods; rail3 dead or absent on 4 nodes",
+        (
+            "the gang gets 0.75 of full bandwidth: faster nodes have slots for 0 of the 4 pods; "
+            "rail3 dead or absent on 4 nodes"
+        ),
     )
 
 
@@ -218,7 +221,7 @@ def test_reason_for_a_shortage_of_cpu_and_for_a_node_that_is_not_known_yet():
     decision, given = diagnose(state, request)
     assert "too little CPU or memory, or too many pods" in " ".join(texts(given.why))
     rows = {row.node: row for row in node_explainer.explain_nodes(decision, state, {})}
-    assert text(rows["later"].reasons[0]) == "the cache does not contain this node yet: it scores 0"
+    assert text(rows["later"].reasons[0]) == "the extender's cache does not contain this node yet, so its score is 0"
 
 
 def test_the_search_for_pods_that_use_missing_devices_is_bounded(monkeypatch):
@@ -265,8 +268,8 @@ def places(*where, **stood):
 
 def test_a_ring_with_ranks_out_of_order_crosses_uplinks_more_often():
     sizes = SIZES | {LEAF_B: 4}
-    in_order = placement_result.compute(places(LEAF_A, LEAF_A, LEAF_B, LEAF_B), bandwidth.Uplinks(sizes, [7]))
-    mixed = placement_result.compute(places(LEAF_A, LEAF_B, LEAF_A, LEAF_B), bandwidth.Uplinks(sizes, [7]))
+    in_order = placement_result.compute_placement(places(LEAF_A, LEAF_A, LEAF_B, LEAF_B), bandwidth.Uplinks(sizes, [7]))
+    mixed = placement_result.compute_placement(places(LEAF_A, LEAF_B, LEAF_A, LEAF_B), bandwidth.Uplinks(sizes, [7]))
     assert in_order.bandwidth == pytest.approx(4 / 7)
     assert mixed.bandwidth == pytest.approx(2 / 7)
     assert "carry 0.29 for each of 2 crossings" in text(mixed.causes[0])
@@ -279,6 +282,6 @@ def test_a_rail_that_one_pod_lacks_is_not_used_by_the_gang(lost, value):
         return msgspec.structs.replace(bad, slot_numa_factors=(1.0,))
 
     lacking = {name: remove_rail(rail) for name, rail in lost.items()}
-    placement = placement_result.compute(places(*[LEAF_A] * 4, **lacking), bandwidth.Uplinks(SIZES, [1]))
+    placement = placement_result.compute_placement(places(*[LEAF_A] * 4, **lacking), bandwidth.Uplinks(SIZES, [1]))
     assert placement.bandwidth == pytest.approx(value)
     assert "rail3 dead or absent on n-2" in texts(placement.causes)

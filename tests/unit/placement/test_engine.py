@@ -292,7 +292,7 @@ def test_a_partly_used_node_is_filled_even_if_its_rails_are_on_another_numa_node
     assert 1 <= 10 - steps[decision.scores["b"]] <= 3
     if where != "no domains":
         assert decision.plan.bandwidth < 1.0, "what it says is true of the node it leads to"
-        diagnosed = diagnosis.diagnose(decision, cluster_state.ClusterState())
+        diagnosed = diagnosis.explain_plan(decision, cluster_state.ClusterState())
         (why,) = texts(diagnosed.why)
         assert "a single-pod job fills partly used nodes first" in why
         assert (

@@ -76,7 +76,7 @@ def build_shared_nodes(*leaves):
 def test_the_reason_for_less_bandwidth_names_nics_that_peers_would_share():
     loop = Loop([*build_shared_nodes(1)], [], build_policy())
     pods = loop.create(2, gpus=4)
-    assert "too few NICs for 2 pods of the gang on 1 node" in " ".join(texts(loop.diagnose(pods[0]).why))
+    assert "too few NICs for 2 pods of the gang on 1 node" in " ".join(texts(loop.explain_plan(pods[0]).why))
 
 
 def test_rails_with_switches_of_their_own_have_uplinks_of_their_own():
@@ -195,7 +195,7 @@ def test_nothing_is_reserved_for_a_gang_without_a_placed_pod():
 
 def test_the_explanation_names_the_gang_for_which_nodes_are_left_free():
     loop, gangs = begin()
-    assert texts(loop.diagnose(gangs["t"][0]).why)[-1] == "nodes are left free for partly placed gangs: train/o"
+    assert texts(loop.explain_plan(gangs["t"][0]).why)[-1] == "nodes are left free for partly placed gangs: train/o"
 
 
 def test_the_explanation_names_no_gang_without_a_plan():
@@ -203,4 +203,4 @@ def test_the_explanation_names_no_gang_without_a_plan():
     loop, gangs = build_loop(SIZES, {"x": 12, "o": 3, "t": 4})
     loop.place(gangs["x"][:1])
     loop.place(gangs["o"][:1])
-    assert texts(loop.diagnose(gangs["t"][0]).why)[-1] == "nodes are left free for partly placed gangs: train/o"
+    assert texts(loop.explain_plan(gangs["t"][0]).why)[-1] == "nodes are left free for partly placed gangs: train/o"

@@ -30,7 +30,7 @@ TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 def eligible(spec: dict, **node_fields) -> bool:
     state = build_cluster([build_node("n", "a", labels={"zone": "z1", "size": "8"}, **node_fields)])
     known, converted = state.nodes["n"], msgspec.convert(spec, views.PodSpec)
-    return eligibility.admits(known, converted) and eligibility.selects(known, converted)
+    return eligibility.admits_pod(known, converted) and eligibility.matches_selectors(known, converted)
 
 
 def require(key: str, operator: str, *values: str) -> dict:
@@ -101,7 +101,7 @@ def test_a_cordoned_node_is_not_eligible():
 def test_a_node_that_is_not_ready_is_not_eligible():
     tree = {"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
     state = build_cluster([msgspec.convert(tree, node_views.Node)])
-    assert not eligibility.admits(state.nodes["n"], views.PodSpec())
+    assert not eligibility.admits_pod(state.nodes["n"], views.PodSpec())
 
 
 # --- terms of the score ---------------------------------------------------------------------------------------
@@ -200,8 +200,8 @@ def test_the_index_forgets_past_states_of_nodes(monkeypatch):
 
 def test_nodes_in_the_same_state_are_evaluated_once_for_equal_pods(monkeypatch):
     """Twice would take twice the time and memory for the first pod of a kind."""
-    evaluated, admits = [], eligibility.admits
-    monkeypatch.setattr(eligibility, "admits", lambda node, spec: evaluated.append(node.name) or admits(node, spec))
+    evaluated, admits = [], eligibility.admits_pod
+    monkeypatch.setattr(eligibility, "admits_pod", lambda node, spec: evaluated.append(node.name) or admits(node, spec))
     pods = [build_pod_with(f"on-{name}", {"memory": str(number + 1)}, on=name) for number, name in enumerate(NODES)]
     used = engine.PlacementEngine(build_cluster([build_node(name, "l0") for name in NODES], pods))
     for number in range(2):

@@ -93,7 +93,7 @@ def test_a_report_gives_the_available_devices_of_its_numa_nodes_and_of_no_other_
 
 def test_resources_missing_from_a_report_come_from_the_shape():
     reported = zones({GPU: 1}, {GPU: 4})
-    assert numa.fill_missing_from(reported, node()) == zones(
+    assert numa.add_missing_resources(reported, node()) == zones(
         {GPU: 1, RESOURCES[0]: 1, RESOURCES[1]: 1}, {GPU: 4, RESOURCES[2]: 1, RESOURCES[3]: 1}
     )
 
@@ -171,14 +171,14 @@ PLACES = {  # free devices by NUMA node, a pod, and: how many rails are local, o
 
 @pytest.mark.parametrize(("free", "asked", "expected"), PLACES.values(), ids=PLACES)
 def test_rails_are_local_if_their_numa_node_has_its_share_of_the_gpus(free, asked, expected):
-    assignment = numa.assign(free, asked)
+    assignment = numa.assign_pod(free, asked)
     assert (assignment and (assignment.local, assignment.zones)) == expected
 
 
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=4), st.integers(1, 4), st.integers(0, 20))
 def test_numa_nodes_are_filled_until_the_next_pod_does_not_fit(free, gpus, limit):
     held = zones(*({GPU: gpus_free} for gpus_free in free))
-    assignments = numa.assign_all(held, want(gpus), limit)
+    assignments = numa.assign_pods(held, want(gpus), limit)
     assert len(assignments) == min(limit, sum(free) // gpus)
     for assignment in assignments:
         held = numa.subtract_zones(held, assignment.taken)
@@ -191,11 +191,11 @@ def test_numa_nodes_without_devices_do_not_add_work():
     zones = tuple(numa.Zone(node, resources.freeze(here)) for node, here in enumerate(free))
     want = scheduling_request.Demand(accelerators=((GPU, 7000),), pools=((RESOURCES[0], 1000),))
     usage = [{GPU: 7000, RESOURCES[0]: 3000}]
-    assert numa.assign(zones, want) == numa.assign(zones[:4], want)
+    assert numa.assign_pod(zones, want) == numa.assign_pod(zones[:4], want)
     assert numa.subtract_usage(zones, usage)[:4] == numa.subtract_usage(zones[:4], usage)
 
     def count_calls(zones):
-        return call_counts.count(lambda: (numa.assign(zones, want), numa.subtract_usage(zones, usage)))
+        return call_counts.count(lambda: (numa.assign_pod(zones, want), numa.subtract_usage(zones, usage)))
 
     assert count_calls(zones) < 2 * count_calls(zones[:4])
 
@@ -340,7 +340,7 @@ def build_places(gpus, rails):
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=5), st.lists(st.integers(0, 4), max_size=4), st.integers(1, 9))
 def test_an_assignment_has_the_most_local_rails_on_the_fewest_numa_nodes(free, rails, gpus):
     rails = [at % len(free) for at in rails]
-    assignment = numa.assign(build_places(free, rails), want(gpus, *range(len(rails))))
+    assignment = numa.assign_pod(build_places(free, rails), want(gpus, *range(len(rails))))
     if sum(free) < gpus:
         assert assignment is None
         return
@@ -359,7 +359,7 @@ def test_an_assignment_has_the_most_local_rails_on_the_fewest_numa_nodes(free, r
 )
 def test_shares_of_gpus_and_functions_of_a_pool_are_assigned_where_they_are_free(free, gpus, pool):
     """A GPU can have hundreds of shares, which must not be assigned one by one."""
-    assignment = numa.assign(zones(*({GPU: gpu, POOL: rail} for gpu, rail in free)), want(gpus, pool=pool))
+    assignment = numa.assign_pod(zones(*({GPU: gpu, POOL: rail} for gpu, rail in free)), want(gpus, pool=pool))
     has_room = all(sum(column) >= needed for column, needed in zip(zip(*free, strict=True), (gpus, pool), strict=True))
     assert (assignment is not None) == has_room
     if assignment is None:

@@ -75,7 +75,7 @@ def slots(nodes):
 @given(NODES, st.integers(1, 5), RATIOS)
 def test_the_planned_nodes_have_the_most_bandwidth_on_the_fewest_leaves(nodes, remaining, ratios):
     capacity = supply(nodes, ratios)
-    plan = planner.solve(remaining, capacity)
+    plan = planner.plan_gang(remaining, capacity)
     choices = [
         (worth(some, ratios, capacity.uplinks.domain_sizes), -len({leaf for leaf, _, _ in some}))
         for some in itertools.combinations(slots(nodes), remaining)
@@ -94,7 +94,7 @@ def test_the_planned_nodes_have_the_most_bandwidth_on_the_fewest_leaves(nodes, r
 @given(NODES, st.integers(2, 3), st.integers(1, 2), RATIOS)
 def test_the_planned_segments_have_the_most_bandwidth_on_the_fewest_leaves(nodes, size, count, ratios):
     capacity = msgspec.structs.replace(supply(nodes, ratios), segment=size)
-    plan = planner.solve(size * count, capacity)
+    plan = planner.plan_gang(size * count, capacity)
     choices = []
     for some in itertools.combinations(slots(nodes), size * count):
         leaves_of_some = [leaf for leaf, _, _ in some]
@@ -113,14 +113,14 @@ def test_the_planned_segments_have_the_most_bandwidth_on_the_fewest_leaves(nodes
 def test_nodes_of_one_shape_are_preferred_to_fewer_leaves():
     old, new = grade(shape="a100"), grade(shape="h100")
     nodes = [*[(LEAVES[0], old)] * 2, *[(LEAVES[0], new)] * 2, *[(LEAVES[1], new)] * 2]
-    plan = planner.solve(4, supply(nodes))
+    plan = planner.plan_gang(4, supply(nodes))
     assert set(plan.leaves) == {LEAVES[0], LEAVES[1]}
     assert set(plan.slots_by_leaf.values()) == {2}
 
 
 def test_nodes_without_a_leaf_label_are_used_last():
     nodes = [((), grade())] * 5 + [(LEAVES[0], grade())] * 3
-    plan = planner.solve(5, supply(nodes))
+    plan = planner.plan_gang(5, supply(nodes))
     assert plan.leaves == (LEAVES[0], ())
     assert plan.is_complete
 
@@ -140,7 +140,7 @@ def build_problem(remaining, slots, used=(), carries=lambda *_: True):
         remaining=remaining,
         slots=slots,
         peer_leaves=tuple(used),
-        select_carrying=lambda domains, level: {domain for domain in domains if carries(domain, level)},
+        select_fast_domains=lambda domains, level: {domain for domain in domains if carries(domain, level)},
     )
 
 

@@ -203,7 +203,7 @@ GROUPS = (VOLCANO_POD_GROUPS, PLUGINS_POD_GROUPS)  # in the documented order
 
 @given(st.lists(st.tuples(st.sampled_from(GROUPS), EVENTS)))
 def test_the_first_source_with_a_size_counts_in_any_order_of_events(streams):
-    table, held = declared_sizes.Sizes(lambda: None), {}
+    table, held = declared_sizes.DeclaredSizes(lambda: None), {}
     for kind, events in streams:
         mine = held.setdefault(kind.name, {})
         for verb, what, number in events:

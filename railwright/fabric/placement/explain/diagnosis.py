@@ -1,4 +1,4 @@
-"""Explains why a plan has no fewer leaves, no more bandwidth, or too few slots for the gang.
+"""Explains why a gang needs more than one leaf, gets less than full bandwidth, or does not fit.
 
 Alternatives, such as fewer leaves, are planned by the planner itself, so that explanations agree with the plan. All
 bandwidths are modelled. A gang on one leaf at full bandwidth needs no explanation.
@@ -24,7 +24,7 @@ _MAX_SEARCHED = 200  # nodes, for pods that use their missing devices; each take
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """Why a plan has no fewer leaves, no more bandwidth, or too few slots."""
+    """Why a gang needs more than one leaf, gets less than full bandwidth, or does not fit."""
 
     fits: bool = True  # False: too few nodes have a free slot
     never_fits: bool = False  # the cluster has too few slots even if no other pod ran
@@ -32,8 +32,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     why: tuple[reason.Reason, ...] = ()  # most important first; () if the plan is optimal
 
 
-def diagnose(decision: decisions.Decision, cluster: cluster_state.ClusterState) -> Diagnosis:
-    """Explain a plan with all nodes as candidates; without domains, explain why too few nodes fit."""
+def explain_plan(decision: decisions.Decision, cluster: cluster_state.ClusterState) -> Diagnosis:
+    """Explain a plan for which all nodes were candidates. Without domains, explain only why too few nodes fit."""
     plan = decision.plan
     if not decision.has_domains:
         capacity = planner.build_capacity(decision.planning_view, on_all_leaves=True)
@@ -47,7 +47,9 @@ def diagnose(decision: decisions.Decision, cluster: cluster_state.ClusterState) 
     leaves = {*plan.leaves, *decision.peers_by_leaf} - {topology.NO_DOMAIN}
     if not plan.is_complete:
         # with prior rights of other gangs, the capacity lacks the nodes that are kept for them
-        is_known = not decision.begun and not node_explainer.list_uncounted(decision.gang.planning_request, cluster)
+        is_known = not decision.begun and not node_explainer.list_uncounted_resources(
+            decision.gang.planning_request, cluster
+        )
         # small pods may share what a large one needs: only the largest count, and no segments, which have both
         is_known = is_known and not (decision.gang.is_mixed and decision.capacity.segment > 1)
         never_fits = is_known and _count_slots_without_others(decision) < _count_gang_slots(decision)
@@ -57,8 +59,8 @@ def diagnose(decision: decisions.Decision, cluster: cluster_state.ClusterState) 
         return Diagnosis(min_leaves=min_leaves)
     if decision.planning_view.index.kind.is_single_pod:
         message = (
-            f"modelled at {plan.bandwidth:.2f} of the bandwidth: a single-pod job fills partly used nodes first, and "
-            "none of the fullest nodes that fit has more bandwidth"
+            f"the node has {plan.bandwidth:.2f} of full bandwidth (modelled): a single-pod job fills partly used nodes "
+            "first, and none of the fullest nodes that fit has more bandwidth"
         )
         return Diagnosis(min_leaves=min_leaves, why=(reason.Reason(PlacementCode.NODES_FILLED, message),))
     reasons = (_explain_leaf_count, _explain_bandwidth, _explain_prior_rights)
@@ -82,25 +84,25 @@ def _explain_leaf_count(decision: decisions.Decision) -> Iterable[reason.Reason]
     if not fewer:
         return
     nodes = {leaf: decision.capacity.nodes[leaf] for leaf in fewer}
-    alternative = planner.solve(unplaced, msgspec.structs.replace(decision.capacity, nodes=nodes))
-    names, leaves = node_explainer.name_leaves(fewer), text.format_count(len(fewer), "leaf", "has")
+    alternative = planner.plan_gang(unplaced, msgspec.structs.replace(decision.capacity, nodes=nodes))
+    names, leaves = node_explainer.format_leaves(fewer), text.format_count(len(fewer), "leaf", "has")
     peer_leaves = [leaf for leaf in peers_by_leaf if leaf]
     if not alternative.is_complete:
         slots = text.format_count(sum(slots_by_leaf[leaf] for leaf in fewer), "slot")
         if len(fewer) == 1:
             room = f"the largest leaf, {names}, has {slots}"
         else:
-            counts = node_explainer.count_on_leaves((leaf, slots_by_leaf[leaf]) for leaf in fewer)
+            counts = node_explainer.format_counts_by_leaf((leaf, slots_by_leaf[leaf]) for leaf in fewer)
             room = f"the {len(fewer)} largest leaves have {slots} ({counts})"
         remain = text.format_count(unplaced, "pod", "remains")
-        message = f"{remain}; {room}; {text.format_count(len(plan.leaves), 'leaf')} is the minimum"
+        message = f"{remain}; {room}; {text.format_count(len(plan.leaves), 'leaf')} are needed"
     elif alternative.bandwidth < plan.bandwidth - node_explainer.CLOSE:
         value = alternative.bandwidth
         weak = _list_weak_uplinks(decision, fewer, value + node_explainer.CLOSE) if len(fewer) > 1 else ()
-        causes = _join([*weak, *_count_degradations(decision, fewer, value)])
-        message = f"{leaves} enough slots ({names}), but at {value:.2f} of the bandwidth{causes and f': {causes}'}"
+        causes = _join([*weak, *_list_degradations(decision, fewer, value)])
+        message = f"{leaves} enough slots ({names}), but at {value:.2f} of full bandwidth{causes and f': {causes}'}"
     elif not set(peer_leaves) <= set(fewer):
-        counts = node_explainer.count_on_leaves((leaf, peers_by_leaf[leaf]) for leaf in peer_leaves)
+        counts = node_explainer.format_counts_by_leaf((leaf, peers_by_leaf[leaf]) for leaf in peer_leaves)
         message = (
             f"{leaves} enough slots ({names}), but other pods of the gang are placed elsewhere (pods by leaf: "
             f"{counts}), and these leaves are filled first"
@@ -130,14 +132,14 @@ def _explain_bandwidth(decision: decisions.Decision) -> Iterable[reason.Reason]:
             fix="label these nodes",
         )
         return
-    at_most = f"at most {plan.bandwidth:.2f} of the bandwidth"
+    at_most = f"the gang gets {plan.bandwidth:.2f} of full bandwidth"
     better = _count_slots_by_leaf(decision, plan.bandwidth + node_explainer.CLOSE)
     if sum(better.values()) >= remaining:
         weak = _list_weak_uplinks(decision, plan.leaves, plan.bandwidth + 2 * node_explainer.CLOSE)
         if weak:
             yield reason.Reason(PlacementCode.UPLINKS_LIMIT, f"{at_most}: {_join(weak)}")
         return
-    causes = _join(_count_degradations(decision, decision.capacity.nodes, plan.bandwidth))
+    causes = _join(_list_degradations(decision, decision.capacity.nodes, plan.bandwidth))
     few = f"faster nodes have slots for {sum(better.values())} of the {text.format_count(remaining, 'pod')}"
     message = f"{at_most}: {few}{f'; {causes}' if causes else ''}"
     yield reason.Reason(PlacementCode.FASTER_NODES_TOO_FEW, message)
@@ -149,12 +151,12 @@ def _explain_bandwidth(decision: decisions.Decision) -> Iterable[reason.Reason]:
 def _explain_shortage(
     decision: decisions.Decision, cluster: cluster_state.ClusterState, *, never_fits: bool
 ) -> Iterable[reason.Reason]:
-    """Yield which resources nodes without a slot, or with too few, lack, and who uses them on a few nodes."""
+    """Yield the reasons for too few slots: the resources that nodes lack, and the pods that use them on a few nodes."""
     totals: Counter[node_evaluation.NodeClass] = Counter()
     for class_counts in decision.capacity.nodes.values():
         totals.update(class_counts)
     if never_fits:
-        needed, too_small = _count_gang_slots(decision), _count_causes(totals, _find_permanent_cause)
+        needed, too_small = _count_gang_slots(decision), _format_causes(totals, _find_permanent_cause)
         yield reason.Reason(
             PlacementCode.CAPACITY_NEVER,
             f"the {'pod' if needed == 1 else 'gang'} never fits{f' ({too_small})' if too_small else ''}: it needs "
@@ -175,18 +177,18 @@ def _explain_shortage(
         f"{text.format_count(unplaced, 'pod', 'remains')}{f', {each}with {shown}' if shown else ''}; the cluster has "
         f"slots for {_count_free_slots(decision)}",
     )
-    if blocked := _count_causes(totals, _find_present_cause):
+    if blocked := _format_causes(totals, _find_present_cause):
         yield reason.Reason(PlacementCode.NODES_BLOCKED, blocked)
     devices_in_use = () if never_fits else tuple(_explain_devices_in_use(decision, cluster))
     if devices_in_use:  # told only where their end would help
         yield reason.Reason(PlacementCode.DEVICE_SHORTAGE, "; ".join(devices_in_use))
 
 
-def _count_causes(
+def _format_causes(
     totals: Mapping[node_evaluation.NodeClass, int],
     find_cause: Callable[[node_evaluation.NodeClass], reason.Reason | None],
 ) -> str:
-    """Return the causes of the most nodes, each with their number."""
+    """Return, as text, the causes that most nodes have, each with its number of nodes."""
     counts: Counter[reason.Reason] = Counter()
     for node_class, nodes in totals.items():
         if nodes and (cause := find_cause(node_class)):
@@ -196,15 +198,15 @@ def _count_causes(
 
 
 def _find_present_cause(node_class: node_evaluation.NodeClass) -> reason.Reason | None:
-    """Return why nodes of this class have no slot now, or fewer than without other pods; else None."""
+    """Return why nodes of this class have no slot, or fewer than without other pods; None if they have all."""
     if not node_class.slot_numa_factors:
         return node_explainer.find_blocking_reason(node_class)
-    resource = _find_lacking_resource(node_class)
+    resource = _find_limiting_resource(node_class)
     return node_explainer.describe_shortage(node_class, resource) if resource else None
 
 
-def _find_lacking_resource(node_class: node_evaluation.NodeClass) -> str | None:
-    """Return the resource that limits the slots of a node: too little is free for a pod, or other pods use it."""
+def _find_limiting_resource(node_class: node_evaluation.NodeClass) -> str | None:
+    """Return the resource of which too little is free for a pod, or of which other pods use a slot's share; or None."""
     if short := node_explainer.list_short_resources(node_class):
         return short[0]
     slots = len(node_class.slot_numa_factors)
@@ -214,7 +216,7 @@ def _find_lacking_resource(node_class: node_evaluation.NodeClass) -> str | None:
 
 
 def _find_permanent_cause(node_class: node_evaluation.NodeClass) -> reason.Reason | None:
-    """Return why nodes of this class would have no slot even without other pods, None if they would have one."""
+    """Return why nodes of this class would have no slot even without other pods; None if they would have one."""
     if _count_slots_of_empty_node(node_class):
         return None
     too_few = [name for name, row in node_class.usage.items() if row.allocatable < row.requested]
@@ -226,7 +228,7 @@ def _find_permanent_cause(node_class: node_evaluation.NodeClass) -> reason.Reaso
 
 
 def _count_gang_slots(decision: decisions.Decision) -> int:
-    """Return how many slots on eligible nodes the gang needs at least. Its pods on cordoned and other nodes stay."""
+    """Return how many slots on eligible nodes the gang needs at least. Its pods on ineligible nodes need none."""
     used: dict[str, Counter[str]] = {}  # by the gang's pods on each node; several small ones may share a slot
     for peer in decision.gang.placed_workers:
         used.setdefault(peer.node, Counter()).update(peer.requests)
@@ -244,7 +246,7 @@ def _count_slots_without_others(decision: decisions.Decision) -> int:
     segment = decision.capacity.segment
     whole = decision.gang.unplaced + len(decision.gang.placed_workers)
     empty = msgspec.structs.replace(decision.capacity, peers={}, rest=whole % segment, rest_leaf=None)
-    return sum(empty.add_up(slots).values())
+    return sum(empty.sum_slots_by_leaf(slots).values())
 
 
 def _count_slots_of_empty_node(node_class: node_evaluation.NodeClass) -> int:
@@ -255,9 +257,9 @@ def _count_slots_of_empty_node(node_class: node_evaluation.NodeClass) -> int:
 
 
 def _explain_devices_in_use(decision: decisions.Decision, cluster: cluster_state.ClusterState) -> Iterable[str]:
-    """Yield who holds the accelerators or rails that limit the slots of a node, for a few nodes, full ones first."""
+    """Yield which pods use the devices that limit the slots of a node; for a few nodes, full ones first."""
     view, nodes = decision.planning_view, list(cluster.nodes)
-    find_lacking = functools.cache(_find_lacking_resource)
+    find_lacking = functools.cache(_find_limiting_resource)
     peers = {peer.uid for peer in decision.gang.placed_workers}
     rows = [
         (node, node_class, resource)
@@ -295,10 +297,10 @@ def _count_slots_by_leaf(
     return slots_by_leaf
 
 
-def _count_degradations(
+def _list_degradations(
     decision: decisions.Decision, leaves: Iterable[topology.Domain], min_bandwidth: node_evaluation.Bandwidth
 ) -> list[str]:
-    """Return the degradations of nodes of these leaves at or below `min_bandwidth`, with the number of nodes."""
+    """Return as texts why nodes of these leaves have no more than `min_bandwidth`, each with the number of nodes."""
     nodes: Counter[str] = Counter()
     for leaf in leaves:
         for node_class, count in decision.capacity.nodes[leaf].items():
@@ -315,7 +317,7 @@ def _count_degradations(
 def _list_weak_uplinks(
     decision: decisions.Decision, leaves: Iterable[topology.Domain], min_bandwidth: node_evaluation.Bandwidth
 ) -> list[str]:
-    """Return the leaves and the domains above them with uplinks that carry less than `min_bandwidth`."""
+    """Return as texts which of the leaves, and of the domains above, have uplinks that carry less than this."""
     uplinks = decision.capacity.uplinks
     return [
         node_explainer.describe_uplinks(uplinks, leaf[level:], level).text

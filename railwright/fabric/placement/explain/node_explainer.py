@@ -1,4 +1,4 @@
-"""Explains the score of one node: its terms with reasons, what it lacks, the pods that hold that, and what slows it."""
+"""Explains the score of one node: its terms, missing resources, the pods that use them, causes of low bandwidth."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ def list_short_resources(node_class: node_evaluation.NodeClass) -> list[str]:
 
 
 def describe_shortage(node_class: node_evaluation.NodeClass, resource: str) -> reason.Reason:
-    """Return the reason with the free amount of one resource and, if it is too little for a pod, the needed one."""
+    """Return as a reason how much of a resource is free and, if that is too little for a pod, how much it needs."""
     devices = node_class.usage[resource]
     message = _format_shortage(get_label(node_class, resource), devices, devices.requested)
     return reason.Reason(PlacementCode.DEVICE_SHORTAGE, message)
@@ -56,7 +56,7 @@ def get_label(node_class: node_evaluation.NodeClass, resource: str) -> str:
 
 
 def list_degradations(node_class: node_evaluation.NodeClass, number: int = 1) -> tuple[reason.Reason, ...]:
-    """Return the reasons why the pod of this number on such a node has less than full bandwidth."""
+    """Return why the `number`-th pod of the gang on such a node has less than full bandwidth; () if it has all."""
     degradations = list[reason.Reason]()
     sharing = list[node_evaluation.Pool]()
     if node_class.get_numa_factor(number) < 1:
@@ -89,8 +89,10 @@ def list_degradations(node_class: node_evaluation.NodeClass, number: int = 1) ->
 def describe_uplinks(
     uplinks: bandwidth.Uplinks, domain: topology.Domain, level: int, crossings: int = 1
 ) -> reason.Reason:
-    """Return the reason with the bandwidth, 0..1, of each ring edge over the domain's uplinks."""
-    size = f"{text.format_count(uplinks.domain_sizes.get(domain, 1), 'node')}, {uplinks.get_ratio(level):g}:1"
+    """Return as a reason the bandwidth, 0..1, of each of `crossings` ring edges over the uplinks of a domain."""
+    size = (
+        f"{text.format_count(uplinks.domain_sizes.get(domain, 1), 'node')}, {uplinks.get_oversubscription(level):g}:1"
+    )
     if uplinks.links_per_rail > 1:
         size += ", including the uplinks of rails that the gang does not use"
     carried = f"{uplinks.compute_bandwidth(domain, level, crossings):.2f}"
@@ -106,17 +108,17 @@ MAX_NAMED = 3  # items of a list in a reason
 _MAX_HOLDERS_NAMED = 5  # a node may have a hundred pods that use a shared pool
 
 
-def name_leaves(leaves: Iterable[topology.Domain]) -> str:
-    """Return the names of a few leaves and the number of the others."""
+def format_leaves(leaves: Iterable[topology.Domain]) -> str:
+    """Return as text the names of the first leaves, and the number of the others."""
     return text.join_first(map(topology.format_domain, leaves), MAX_NAMED)
 
 
-def count_on_leaves(counts: Iterable[tuple[topology.Domain, int]]) -> str:
-    """Return the names of a few leaves with their numbers, and the number of the others."""
+def format_counts_by_leaf(counts: Iterable[tuple[topology.Domain, int]]) -> str:
+    """Return as text the first leaves, each with its count, and the number of the other leaves."""
     return text.join_first([f"{topology.format_domain(leaf)} {count}" for leaf, count in counts], MAX_NAMED)
 
 
-def list_uncounted(requests: resources.Amounts, cluster: cluster_state.ClusterState) -> set[str]:
+def list_uncounted_resources(requests: resources.Amounts, cluster: cluster_state.ClusterState) -> set[str]:
     """Return the requested resources that kube-scheduler counts by a DeviceClass, and that no node reports."""
     classes = cluster.devices.class_sink.known.values()
     names = [(known.spec.extended_resource_name, inventory.name_class(known.metadata.name)) for known in classes]
@@ -124,7 +126,9 @@ def list_uncounted(requests: resources.Amounts, cluster: cluster_state.ClusterSt
     return {name for name in requested if not any(node.allocatable.get(name) for node in cluster.nodes.values())}
 
 
-_UNKNOWN = reason.Reason(PlacementCode.NODE_UNKNOWN, "the cache does not contain this node yet: it scores 0")
+_UNKNOWN = reason.Reason(
+    PlacementCode.NODE_UNKNOWN, "the extender's cache does not contain this node yet, so its score is 0"
+)
 
 
 def explain_nodes(
@@ -150,7 +154,7 @@ def explain_nodes(
     chosen = dict.fromkeys(sorted(candidates, key=is_excluded.__getitem__)[:MAX_ROWS])
     chosen |= dict.fromkeys(itertools.islice(refusals, MAX_ROWS))
     scores = decision.score(list(chosen))
-    uncounted = list_uncounted(view.request.requests, cluster)
+    uncounted = list_uncounted_resources(view.request.requests, cluster)
 
     def explain(name: str) -> node_explanation.NodeExplanation:
         node_class, score, refusal = view.get_class(name), round(scores[name], 1), refusals.get(name)
@@ -164,7 +168,7 @@ def explain_nodes(
             obstacles.append(_OTHER_RESOURCES)
         holders = pod_usage.list_holders(name, cluster, except_uid=view.request.uid)
         pools = {pool.need.resource: pool for pool in node_class.pools}
-        shortages = [_describe_pool(pool, holders) for pool in pools.values() if not pool.is_sufficient]
+        shortages = [_describe_pool_shortage(pool, holders) for pool in pools.values() if not pool.is_sufficient]
         shortages += [describe_shortage(node_class, resource) for resource in lacking if resource not in pools]
         slower = [cause for cause in list_degradations(node_class) if cause.code != PlacementCode.DEVICE_SHORTAGE]
         return node_explanation.NodeExplanation(
@@ -182,8 +186,8 @@ def explain_nodes(
     return [explain(name) for name in order]
 
 
-def _describe_pool(pool: node_evaluation.Pool, holders: Sequence[pod_usage.Holder]) -> reason.Reason:
-    """Return the shortage of a pool, with the pods (namespace/name) that use it."""
+def _describe_pool_shortage(pool: node_evaluation.Pool, holders: Sequence[pod_usage.Holder]) -> reason.Reason:
+    """Return as a reason how much of a pool is free, and which pods (namespace/name) use the rest."""
     message = _format_shortage(pool.need.label, pool.devices, pool.need.amount)
     users = dict.fromkeys([holder.key for holder in holders if holder.requests.get(pool.need.resource, 0) > 0])
     if users:
@@ -198,8 +202,8 @@ def _explain_terms(
     """Return each term of a node's score, with its reason."""
     terms = {term.name: (term.score(node_class), term.explain(node_class)) for term in score_terms.TERMS}
     if decision.has_domains:
-        tier = decisions.rank_leaves([leaf], decision).get(leaf, decisions.ELSEWHERE)
-        value, why = decisions.rate(tier, node_class, decision)
+        tier = decisions.find_tiers([leaf], decision).get(leaf, decisions.ELSEWHERE)
+        value, why = decisions.rate_locality(tier, node_class, decision)
         terms = {"locality": (value, why or _describe_tier(value, leaf, decision)), **terms}
     return {name: node_explanation.Term(round(value, 3), message) for name, (value, message) in terms.items()}
 

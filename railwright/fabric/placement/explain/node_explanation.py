@@ -1,4 +1,4 @@
-"""Defines the explanation of one node for one pod, as in `/explain` and in what the dashboard reads."""
+"""Defines the explanation of one node for one pod, as `/explain` returns it."""
 
 from collections.abc import Mapping, Sequence
 

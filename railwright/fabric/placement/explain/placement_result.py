@@ -47,8 +47,8 @@ def select_workers(members: Sequence[object_info.PodInfo], devices: AbstractSet[
     return sorted(workers, key=lambda pod: pod.rank)
 
 
-def compute(pods: Sequence[PlacedPod], uplinks: bandwidth.Uplinks) -> PlacementResult:
-    """Return the placement of pods given in rank order."""
+def compute_placement(pods: Sequence[PlacedPod], uplinks: bandwidth.Uplinks) -> PlacementResult:
+    """Return the leaves and the modelled bandwidth of a gang's placed pods, given in rank order."""
     slowest_pod, degradations = _find_slowest_pods([pod for pod in pods if pod.node_class is not None])
     slowest_crossing, crossings = _find_slowest_crossing([pod.leaf for pod in pods], uplinks)
     value = min(slowest_pod, slowest_crossing)
@@ -89,14 +89,14 @@ def _find_slowest_pods(pods: Sequence[PlacedPod]) -> tuple[node_evaluation.Bandw
 def _describe_missing_rails(
     pods: Sequence[PlacedPod], slowed: Sequence[node_evaluation.NodeClass], common: int
 ) -> reason.Reason:
-    """Return the reason for members that lose rails, all but `common`, that nodes of other pods lack."""
+    """Return why pods on `slowed` nodes use only the rails `common` (a bit mask): other nodes lack the rest."""
     names = [rail for pool in slowed[0].pools for rail in pool.need.rails]
     lost = functools.reduce(operator.or_, [node_class.rails for node_class in slowed]) & ~common
     lacking = dict.fromkeys(pod.node for pod in pods if pod.node_class and lost & ~pod.node_class.rails)
     rails = ", ".join([name for bit, name in enumerate(names) if lost >> bit & 1])
     nodes = text.join_first(lacking, node_explainer.MAX_NAMED)
-    lack = "of another pod lacks" if len(lacking) == 1 else "of other pods lack"
-    message = f"{text.format_count(len(slowed), 'more member')}: {nodes} {lack} {rails}"
+    lack = "lacks" if len(lacking) == 1 else "lack"
+    message = f"{text.format_count(len(slowed), 'more pod')} of the gang cannot use {rails}, which {nodes} {lack}"
     return reason.Reason(PlacementCode.PEER_RAIL_MISSING, message)
 
 

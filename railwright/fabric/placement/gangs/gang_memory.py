@@ -1,4 +1,4 @@
-"""Memory of gangs between decisions: an immutable value that goes into a decision and comes out changed.
+"""Remembers the plans of recent gangs: an immutable value that each decision gets, and returns with its own plan.
 
 Everything else in a decision follows from the request, the cluster state and the assumed pods. The memory is small and
 not persisted. Without it, after a restart, a gang that is being placed may get a plan with more bandwidth than its
@@ -35,7 +35,7 @@ ReservedNodes = Mapping[topology.Domain, int]
 
 
 class GangMemory(msgspec.Struct, frozen=True):
-    """What the last decision on a gang planned."""
+    """The nodes and the bandwidth that the last decision on a gang planned."""
 
     reserved: ReservedNodes = {}  # for its unplaced pods; empty without a complete plan
     placed: int = 0  # number of peers placed when the plan was made
@@ -59,8 +59,8 @@ EMPTY: Memory = {}
 UNKNOWN = GangMemory()
 
 
-def record(memory: Memory, gang: membership.GangKey, planned: GangMemory) -> Memory:
-    """Return the memory after a decision on a gang. Gangs that wait for room displace no others."""
+def add_plan(memory: Memory, gang: membership.GangKey, planned: GangMemory) -> Memory:
+    """Return the memory with the plan of a gang. A new gang without a complete plan is not added."""
     if not gang or (gang not in memory and not planned.reserved):
         return memory
     others = {key: remembered for key, remembered in memory.items() if key != gang}
@@ -69,16 +69,16 @@ def record(memory: Memory, gang: membership.GangKey, planned: GangMemory) -> Mem
     return {**others, gang: planned}
 
 
-def list_begun(
+def list_reserved_nodes(
     gang: membership.GangKey, devices: frozenset[str], memory: Memory, cluster: cluster_state.ClusterState
 ) -> Mapping[membership.GangKey, ReservedNodes]:
-    """Return the nodes planned for other, partly placed gangs: at most one for each of their unplaced pods.
+    """Return gang -> nodes planned for it, of other partly placed gangs; at most one node for each unplaced pod.
 
     Only gangs that request any of `devices` count, because pods with other rails can share their nodes.
     """
     begun: dict[membership.GangKey, ReservedNodes] = {}
     for key, remembered in memory.items():
-        left = gang_status.count_unplaced(key, cluster) if key != gang and remembered.reserved else 0
+        left = gang_status.count_unplaced_pods(key, cluster) if key != gang and remembered.reserved else 0
         pods = cluster.get_gang(key)
         has_placed = left < len(pods) or bool(cluster.assumed.list_of_gang(key))
         if not left or not has_placed or all(devices.isdisjoint(pod.requests) for pod in pods.values()):
@@ -91,7 +91,7 @@ def list_begun(
 
 
 def exclude_reserved_nodes(capacity: planner.GangCapacity, reserved: Iterable[ReservedNodes]) -> planner.GangCapacity:
-    """Return the capacity without the reserved nodes that have slots; all of it if no slot would be left."""
+    """Return the capacity without the reserved nodes that have slots; the whole capacity if no slot would be left."""
     left_by_leaf: Counter[topology.Domain] = Counter()
     for reserved_nodes in reserved:
         left_by_leaf.update(reserved_nodes)
@@ -107,7 +107,7 @@ def exclude_reserved_nodes(capacity: planner.GangCapacity, reserved: Iterable[Re
     return reduced if nodes != capacity.nodes and reduced.count_slots() else capacity
 
 
-def reserve(
+def reserve_nodes(
     unplaced: int, plan: planner.Plan, capacity: planner.GangCapacity, target_leaf: topology.Domain | None
 ) -> ReservedNodes:
     """Return the nodes to reserve for the unplaced pods of a gang, including the requesting pod in `target_leaf`."""

@@ -30,7 +30,7 @@ class LeafRequest(msgspec.Struct, frozen=True, dict=True):
     slots: Slots  # slots of the labelled leaves
     peer_leaves: tuple[topology.Domain, ...]  # leaves of placed peers, nearest in rank first
     # (domains, level): those of the domains whose uplinks carry a crossing
-    select_carrying: Callable[[Collection[topology.Domain], int], Collection[topology.Domain]]
+    select_fast_domains: Callable[[Collection[topology.Domain], int], Collection[topology.Domain]]
 
     @functools.cached_property
     def missing(self) -> int:
@@ -40,10 +40,10 @@ class LeafRequest(msgspec.Struct, frozen=True, dict=True):
     @functools.cached_property
     def candidates(self) -> Sequence[Slots]:
         """Return the leaves of each domain that can hold the missing pods, domains of the lowest level first."""
-        return [group for group in _list_groups(self) if sum(group.values()) >= self.missing]
+        return [group for group in _group_leaves_by_domain(self) if sum(group.values()) >= self.missing]
 
     @functools.cached_property
-    def near(self) -> frozenset[topology.Domain]:
+    def near_domains(self) -> frozenset[topology.Domain]:
         """Return the domains of the two nearest peers in rank order, at any level."""
         return frozenset([leaf[level:] for leaf in self.peer_leaves[:2] for level in range(len(leaf))])
 
@@ -100,7 +100,7 @@ def choose_leaves(request: LeafRequest, used: Mapping[topology.Domain, int] = {}
     )
 
 
-def _list_groups(request: LeafRequest) -> Iterator[Slots]:
+def _group_leaves_by_domain(request: LeafRequest) -> Iterator[Slots]:
     """Yield the leaves of each domain in which the pods may be, domains of the lowest level first.
 
     Ring edges leave each domain below the one that encloses the gang. The uplinks of these domains, and of the peers'
@@ -120,7 +120,7 @@ def _list_groups(request: LeafRequest) -> Iterator[Slots]:
             yield from (group for domain, group in groups.items() if not domain or domain[0])  # unlabelled: not common
         # at the next level ring edges cross the uplinks of these domains
         if level < depth:
-            carrying = request.select_carrying({leaf[level:] for leaf in fresh} | peer_domains, level)
+            carrying = request.select_fast_domains({leaf[level:] for leaf in fresh} | peer_domains, level)
             if not peer_domains.issubset(carrying):
                 return
             fresh = {leaf: slots for leaf, slots in fresh.items() if leaf[level:] in carrying}
@@ -129,7 +129,7 @@ def _list_groups(request: LeafRequest) -> Iterator[Slots]:
 def _choose_fewest(
     candidates: Slots, request: LeafRequest, used: Slots
 ) -> tuple[LeafCost, tuple[topology.Domain, ...]]:
-    """Return (cost, fewest leaves). If one is enough: the closest to the peers, the most used, the tightest."""
+    """Return (cost, leaves) of the fewest leaves. If one is enough: the closest to the peers, most used, tightest."""
     order = sorted(candidates.values(), reverse=True)
     count = next(index for index, total in enumerate(itertools.accumulate(order), 1) if total >= request.missing)
     choices: list[tuple[topology.Domain, ...]]
@@ -141,10 +141,10 @@ def _choose_fewest(
 
 
 def _compute_cost(chosen: Sequence[topology.Domain], request: LeafRequest, used: Slots) -> LeafCost:
-    slots, near, above = request.slots, request.near, request.above
+    slots, near_domains, above = request.slots, request.near_domains, request.above
     distances = [
-        next((level for level in range(len(leaf)) if leaf[level] and leaf[level:] in near), len(leaf))
-        for leaf in (chosen if near else ())
+        next((level for level in range(len(leaf)) if leaf[level] and leaf[level:] in near_domains), len(leaf))
+        for leaf in (chosen if near_domains else ())
     ]
     higher_domains = [{leaf[level:] for leaf in chosen} for level in range(1, max(map(len, chosen)))]
     return LeafCost(
@@ -167,7 +167,7 @@ def _get_spine(leaf: topology.Domain) -> topology.Domain:
 def _choose_by_spines(count: int, candidates: Slots, request: LeafRequest) -> tuple[topology.Domain, ...]:
     """Return `count` leaves with slots for the missing pods in the fewest spines.
 
-    Spines of placed peers are free.
+    Spines that have placed peers do not count.
     """
     left = request.missing
     ascending = sorted(sorted(candidates), key=candidates.__getitem__)
@@ -198,7 +198,7 @@ def _choose_by_spines(count: int, candidates: Slots, request: LeafRequest) -> tu
 
 
 def _sort_leaves(chosen: Sequence[topology.Domain], slots_by_leaf: Slots) -> Sequence[topology.Domain]:
-    """Sort the leaves by spine, large ones first."""
+    """Sort the leaves by spine; spines and leaves with more slots come first."""
     slots_by_spine: dict[topology.Domain, int] = {}
     for leaf in chosen:
         slots_by_spine[_get_spine(leaf)] = slots_by_spine.get(_get_spine(leaf), 0) + slots_by_leaf[leaf]

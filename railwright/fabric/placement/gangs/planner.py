@@ -68,10 +68,10 @@ class GangCapacity(msgspec.Struct, frozen=True):
             else 0
             for node_class in self.classes
         }
-        return self.add_up(slots) if any(slots.values()) else {}
+        return self.sum_slots_by_leaf(slots) if any(slots.values()) else {}
 
-    def add_up(self, slots: Mapping[node_evaluation.NodeClass, int]) -> dict[topology.Domain, int]:
-        """Return the slots of each leaf with at least one slot. `slots` are those of one node of each class."""
+    def sum_slots_by_leaf(self, slots: Mapping[node_evaluation.NodeClass, int]) -> dict[topology.Domain, int]:
+        """Return leaf -> number of slots, of leaves with a slot. `slots`: class -> slots of one node."""
         slots_by_leaf = {}
         for leaf, counts in self.nodes.items():
             total = 0
@@ -82,8 +82,9 @@ class GangCapacity(msgspec.Struct, frozen=True):
         return slots_by_leaf if self.segment == 1 else self.limit_to_segments(slots_by_leaf)
 
     def limit_to_segments(self, slots_by_leaf: Mapping[topology.Domain, int]) -> dict[topology.Domain, int]:
-        """Return the slots that whole segments can use, including placed peers'. One leaf also holds the last, shorter
-        segment.
+        """Return leaf -> number of slots that whole segments can use, also those of which a leaf has placed peers.
+
+        One leaf also holds the last, shorter segment.
         """
         if self.segment == 1:
             return dict(slots_by_leaf)
@@ -169,11 +170,11 @@ class Plan(msgspec.Struct, frozen=True):
         return f"type {self.shape}" if self.shape else "unknown type"
 
     def uses_shape_of(self, node_class: node_evaluation.NodeClass) -> bool:
-        """True if the plan uses nodes of this shape."""
+        """True if the plan may use nodes with the shape of this class."""
         return self.shape is None or node_class.facts.shape == self.shape
 
     def is_met_by(self, node_class: node_evaluation.NodeClass) -> bool:
-        """True if a node of this class reaches the plan's bandwidth."""
+        """True if a node of this class has a shape of the plan, and reaches its bandwidth."""
         return self.uses_shape_of(node_class) and node_class.count_slots(self.bandwidth) > 0
 
 
@@ -181,7 +182,7 @@ NO_PLAN = Plan(slots_by_leaf={}, bandwidth=0.0, is_complete=False)
 
 
 class PlacedPeers(msgspec.Struct, frozen=True):
-    """Summary of the placed peers."""
+    """The leaves, bandwidth and node shapes of the gang's placed pods."""
 
     leaves: Sequence[topology.Domain] = ()  # nearest in rank first
     bandwidth: node_evaluation.Bandwidth = 1.0  # of the slowest; better nodes than that do not make the gang faster
@@ -191,17 +192,17 @@ class PlacedPeers(msgspec.Struct, frozen=True):
 NO_PEERS = PlacedPeers()
 
 
-def solve(remaining: int, capacity: GangCapacity, peers: PlacedPeers = NO_PEERS) -> Plan:
+def plan_gang(remaining: int, capacity: GangCapacity, peers: PlacedPeers = NO_PEERS) -> Plan:
     """Return the plan for `remaining` unplaced pods."""
     peer_leaves = tuple(leaf for leaf in dict.fromkeys(peers.leaves) if leaf != topology.NO_DOMAIN)
     # What the placed peers cannot exceed is no reason to take better nodes for the rest, which other gangs could use.
-    limit = min(peers.bandwidth, _limit_by_crossings(peer_leaves, capacity))
+    limit = min(peers.bandwidth, _find_slowest_crossing(peer_leaves, capacity))
 
     @functools.cache  # what is asked for to find the bandwidth is asked for again to choose leaves
     def build_request(least: node_evaluation.Bandwidth, shape: str | None) -> leaf_selection.LeafRequest:
         slots_by_leaf = capacity.count_slots(least, shape)
         slots_by_leaf.pop(topology.NO_DOMAIN, None)
-        carrying = functools.partial(capacity.uplinks.select_carrying, least=least - node_evaluation.TOLERANCE)
+        carrying = functools.partial(capacity.uplinks.select_fast_domains, least=least - node_evaluation.TOLERANCE)
         return leaf_selection.LeafRequest(remaining, slots_by_leaf, peer_leaves, carrying)
 
     def choose(shape: str | None) -> leaf_selection.LeafChoice | None:
@@ -241,10 +242,8 @@ def _list_uplink_bandwidths(
     }
 
 
-def _limit_by_crossings(peer_leaves: Sequence[topology.Domain], capacity: GangCapacity) -> node_evaluation.Bandwidth:
-    """Return the bandwidth of the uplinks between the leaves of placed peers. The ring of every plan crosses these
-    uplinks.
-    """
+def _find_slowest_crossing(peer_leaves: Sequence[topology.Domain], capacity: GangCapacity) -> node_evaluation.Bandwidth:
+    """Return the bandwidth of the slowest uplink between the leaves of placed peers: each plan's ring crosses it."""
     worst = 1.0
     for level in range(max(map(len, peer_leaves), default=0)):
         domains = {leaf[level:] for leaf in peer_leaves}

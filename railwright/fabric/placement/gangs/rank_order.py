@@ -11,7 +11,7 @@ from railwright.fabric import topology
 
 
 class Ring(NamedTuple):
-    """The ranks of a gang, of any type that sorts."""
+    """The waiting and the placed ranks of a gang, in order. A rank may have any type that sorts."""
 
     waiting: Sequence[Any]  # in order
     placed: Sequence[Any]  # in order
@@ -84,13 +84,13 @@ def _fill_run(
     """Return the leaf of each rank of one run, and subtract the used slots from `free`."""
     # The ends first: next to the placed peers an edge of the ring stays within a leaf.
     count = len(run.ranks)
-    front = _take(run.previous_leaf, count, free)
-    back = _take(run.next_leaf, count - len(front), free)
+    front = _take_slots(run.previous_leaf, count, free)
+    back = _take_slots(run.next_leaf, count - len(front), free)
     middle: list[topology.Domain | None] = []
     if (run.previous_leaf or run.next_leaf) and count > len(front) + len(back):
         order = _sort_by_detour(list(filter(free.get, order)), run)
     for leaf in order:
-        middle += _take(leaf, count - len(front) - len(middle) - len(back), free)
+        middle += _take_slots(leaf, count - len(front) - len(middle) - len(back), free)
     missing = count - len(front) - len(middle) - len(back)
     return [*front, *middle, *([None] * missing), *back]
 
@@ -112,7 +112,9 @@ def _sort_by_detour(leaves: Sequence[topology.Domain], run: _RankRun) -> Sequenc
     return sorted(leaves, key=lambda leaf: detours[leaf[1:]])
 
 
-def _take(leaf: topology.Domain | None, count: int, free: dict[topology.Domain, int]) -> list[topology.Domain | None]:
+def _take_slots(
+    leaf: topology.Domain | None, count: int, free: dict[topology.Domain, int]
+) -> list[topology.Domain | None]:
     """Return the leaf once for each slot that is used, at most `count` times, and subtract these slots from `free`."""
     taken = min(max(0, count), max(0, free.get(leaf, 0))) if leaf is not None else 0
     if leaf is not None and taken:

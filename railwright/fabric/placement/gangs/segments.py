@@ -41,7 +41,7 @@ class Segments(msgspec.Struct, frozen=True):
     rest_leaf: topology.Domain | None  # of its placed pods
     reserved: Mapping[topology.Domain, int]  # leaf -> unplaced pods of the segments that are there
 
-    def limit(self, capacity: planner.GangCapacity) -> planner.GangCapacity:
+    def limit_capacity(self, capacity: planner.GangCapacity) -> planner.GangCapacity:
         """Return the part of the capacity that whole segments can use."""
         return msgspec.structs.replace(
             capacity, segment=self.size, peers=self.peers, rest=self.rest, rest_leaf=self.rest_leaf
@@ -71,7 +71,7 @@ class Segments(msgspec.Struct, frozen=True):
     def find_refusal(self, leaf: topology.Domain) -> reason.Reason | None:
         """Return why a leaf is refused to the requesting pod's segment; None if it is allowed."""
         if not leaf:
-            message = f"the node is in no NVLink domain, and segment {self.own} of the gang stays in one"
+            message = f"the node is in no NVLink domain, but all pods of segment {self.own} of the gang share one"
             return reason.Reason(PlacementCode.SEGMENT_ELSEWHERE, message)
         home = self.leaves.get(self.own)
         if home is None or leaf == home:
@@ -87,7 +87,7 @@ def find_segments(
     leaf_by_node: Mapping[str, topology.Domain],
     uncertain: Collection[str] = (),
 ) -> Segments:
-    """Return the segments of the requesting pod's gang. Ask for a pod that has one (`has_segment` of its request).
+    """Return the segments of the requesting pod's gang. The pod must have one (`has_segment` of its request).
 
     Pods are numbered by the index of their framework, even if some do not exist. Without indexes they are numbered in
     order, and missing pods come last; until all exist, no segment has a domain. A pod that has ended keeps its number
@@ -95,7 +95,7 @@ def find_segments(
     than that of the pods. Assumptions about the pods with the UIDs `uncertain` do not count.
     """
     devices = request.devices
-    placed = gang_status.list_placed(request.gang, cluster, except_uid=request.uid, ignored_uids=uncertain)
+    placed = gang_status.list_placed_peers(request.gang, cluster, except_uid=request.uid, ignored_uids=uncertain)
     pods = cluster.get_gang(request.gang)
     ended = {pod.uid: pod.rank for pod in cluster.list_ended(request.gang) if not devices.isdisjoint(pod.requests)}
     ranks = {uid: pod.rank for uid, pod in pods.items() if not devices.isdisjoint(pod.requests)}

@@ -13,12 +13,12 @@ from railwright.fabric import label_selectors, views
 from railwright.fabric.placement.state import object_info
 
 
-def admits(node: object_info.NodeInfo, spec: views.PodSpec) -> bool:
+def admits_pod(node: object_info.NodeInfo, spec: views.PodSpec) -> bool:
     """True if the node is schedulable and the pod tolerates its taints."""
     return node.schedulable and not any(taint.is_blocking(spec.tolerations or ()) for taint in node.taints)
 
 
-def selects(node: object_info.NodeInfo, spec: views.PodSpec) -> bool:
+def matches_selectors(node: object_info.NodeInfo, spec: views.PodSpec) -> bool:
     """True if the node selector and the required node affinity of the pod match the node."""
     selector = spec.node_selector
     if selector and any(node.labels.get(key) != value for key, value in selector.items()):
@@ -63,16 +63,16 @@ _MAX_INTEGER = 2**63
 
 
 def _build_comparison(compare: Callable[[int, int], bool]) -> label_selectors.Compare:
-    """Return a function that compares two 64-bit integers. It returns False if a text is none."""
+    """Return an operator that compares a label with one value as 64-bit integers; False if one is no integer."""
 
-    def test(value: str | None, values: Collection[str]) -> bool:
+    def compare_texts(value: str | None, values: Collection[str]) -> bool:
         texts = [value or "", *values]
         if len(texts) != 2 or not all(map(_INTEGER.fullmatch, texts)):
             return False
         left, right = map(int, texts)
         return all(-_MAX_INTEGER <= number < _MAX_INTEGER for number in (left, right)) and compare(left, right)
 
-    return test
+    return compare_texts
 
 
 # Operators of a node selector: those of a label selector, and comparisons of integers.

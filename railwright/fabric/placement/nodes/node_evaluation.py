@@ -1,10 +1,9 @@
-"""Evaluates a class of nodes for one kind of pods, once for all equal nodes and equal pods.
+"""Evaluates nodes for pods: their slots, the modelled bandwidth of each slot, and the inputs of the score terms.
 
-The request of a kind has all inputs from the pod and the policy (`scheduling_request`). Pods with the same signature,
-usually all workers of a gang, share the cached evaluations of all nodes.
-
-The input is the state of a node (`NodeFacts`, hashable). The output (`NodeClass`) has the modelled bandwidth per
-slot, and the inputs of all score terms except locality. Devices that are taken, or a broken rail, leave no slot.
+Nodes with equal facts (`NodeFacts`, hashable) form one class (`NodeClass`). Pods with equal requests and constraints,
+usually all workers of a gang, are of one kind, and one request without nodes stands for all of them
+(`SchedulingRequest.build_kind`). So a class is evaluated once for a kind of pods. Devices in use, or a broken rail,
+leave no slot. Locality depends on the plan of a gang, and is not evaluated here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ MAX_SLOTS_PER_NODE = 64  # upper limit for the slots of one node; a larger numbe
 
 
 class Devices(NamedTuple):
-    """An accelerator, or the pool of some rails, on a node. Amounts in milli-units."""
+    """The amounts of an accelerator, or of the resource of some rails, on a node, in milli-units."""
 
     free: int
     allocatable: int
@@ -35,7 +34,7 @@ class Devices(NamedTuple):
 
 
 class NodeFacts(NamedTuple):
-    """Node state that determines its evaluation."""
+    """All facts about a node that its evaluation reads."""
 
     eligible: bool
     shape: str
@@ -60,7 +59,7 @@ def sum_shares(shares: Sequence[Bandwidth], rails: int) -> Bandwidth:
 
 
 class Pool(msgspec.Struct, frozen=True):
-    """The devices of some rails on a node.
+    """The devices of the rails that share a resource, on a node.
 
     The rails of a pod that have no resource are a pool with the name "" that is always free.
     """
@@ -101,7 +100,7 @@ class NodeClass(msgspec.Struct, frozen=True, eq=False):
     score: float = 0.0  # without locality, 0..100
 
     def get_shares(self, pods: int) -> tuple[Bandwidth, ...]:
-        """Return the shares with this number of further pods, or with as many as fit."""
+        """Return the shares if `pods` more pods, or as many as fit, run on the node."""
         return self.shares[min(pods, len(self.shares) - 1)]
 
     def get_numa_factor(self, number: int) -> float:
@@ -124,7 +123,7 @@ Counts = dict[NodeClass, int]
 # --- evaluation -----------------------------------------------------------------------------------------------
 
 
-def evaluate(kind: scheduling_request.SchedulingRequest, facts: NodeFacts) -> NodeClass:
+def build_class(kind: scheduling_request.SchedulingRequest, facts: NodeFacts) -> NodeClass:
     """Return the class of nodes with these facts, for pods of this kind."""
     pools = _list_pools(kind, facts)
     usage = {
@@ -132,7 +131,7 @@ def evaluate(kind: scheduling_request.SchedulingRequest, facts: NodeFacts) -> No
     }
     by_device = [max(0, row.free // row.requested) for row in usage.values()]
     fitting = min(facts.fits_by_other_resources, *by_device, 1 if kind.is_single_pod else MAX_SLOTS_PER_NODE)
-    assignments = numa.assign_all(facts.zones, kind.demand, fitting, kind.unrequested) if facts.zones else ()
+    assignments = numa.assign_pods(facts.zones, kind.demand, fitting, kind.unrequested) if facts.zones else ()
     slots = fitting if facts.eligible and not facts.broken else 0
     factors, has_unsplit_slot = [1.0] * slots, slots > 0
     if assignments:
@@ -183,8 +182,8 @@ def _has_unsplit_slot(
     demand = kind.demand
     if kind.is_single_pod:
         demand = scheduling_request.Demand(accelerators=demand.accelerators, pools=())
-        assignments = numa.assign_all(facts.zones, demand, len(assignments))
-    ideal = numa.assign(facts.allocatable_zones, demand)
+        assignments = numa.assign_pods(facts.zones, demand, len(assignments))
+    ideal = numa.assign_pod(facts.allocatable_zones, demand)
     min_zones = len(ideal.zones) if ideal else len(facts.zones)
     return any(len(assignment.zones) <= min_zones for assignment in assignments)
 
@@ -200,9 +199,9 @@ def _compute_numa_factor(kind: scheduling_request.SchedulingRequest, assignment:
 def _compute_shares(
     kind: scheduling_request.SchedulingRequest, pools: tuple[Pool, ...], busy: int, further_pods: int
 ) -> tuple[Bandwidth, ...]:
-    """Return the bandwidth of each needed rail as a share of all needed rails, for each of `further_pods` further pods.
+    """Return the bandwidth of each needed rail, as a share of all needed rails, if `further_pods` more pods run here.
 
-    0 stands for the peers that the node runs: their NUMA nodes are unknown, so their rails count as aligned. Pods
+    0 is for peers that already run on the node: their NUMA nodes are unknown, so their rails count as aligned. Pods
     share NICs with each other, with peers and with other jobs. Degraded rails count less. `busy` is the number of such
     pods that the accelerators in use may belong to.
     """

@@ -1,4 +1,4 @@
-"""Finds the state of every node, and its class for one kind of pods.
+"""Finds the state of every node, and its class for pods with equal requests and constraints (one kind of pods).
 
 The state of a node is what is known of it that is the same for every pod of a fabric. The states follow the change log
 of the cluster. The devices of each NUMA node come from the node's report and its shape (docs/interface.md 7.4).
@@ -27,7 +27,7 @@ _GPU_PRODUCT = "nvidia.com/gpu.product"  # NVIDIA's GPU feature discovery: tells
 
 
 class NodeState(msgspec.Struct, frozen=True, eq=False):
-    """The facts about nodes that are the same for every pod, without their labels."""
+    """The facts about nodes, without labels, that are the same for every pod."""
 
     node: object_info.NodeInfo  # one of them, which may be gone
     shape: str  # name of the shape or of the GPU product; "" if neither is known
@@ -64,25 +64,25 @@ class NodeStates:
         self._position = log.position
         for name in changed:
             if (old := self.by_node.get(name)) is not None:
-                self._count(self.leaf_by_node[name], old, -1)
+                self._count_state(self.leaf_by_node[name], old, -1)
             node, leaf = self._cluster.nodes.get(name), None
             if node is not None:
-                leaf = topology.get_domain(self._cluster.locate(node, self._domains, self._rail_names))
+                leaf = topology.get_domain(self._cluster.locate_node(node, self._domains, self._rail_names))
             if leaf != self.leaf_by_node.get(name):
-                self._move(name, leaf)
+                self._move_to_leaf(name, leaf)
             if leaf is None:
                 self.by_node.pop(name, None)
             else:
                 self.by_node[name] = self.read_state(name)
-                self._count(leaf, self.by_node[name], 1)
+                self._count_state(leaf, self.by_node[name], 1)
 
-    def _count(self, leaf: topology.Domain, state: NodeState, change: int) -> None:
+    def _count_state(self, leaf: topology.Domain, state: NodeState, change: int) -> None:
         counts = self.counts_by_leaf.setdefault(leaf, {})
         counts[state] = counts.get(state, 0) + change
         if not counts[state]:
             del counts[state]
 
-    def _move(self, name: str, leaf: topology.Domain | None) -> None:
+    def _move_to_leaf(self, name: str, leaf: topology.Domain | None) -> None:
         """Remove a node from its leaf, and add it to another one unless that is None."""
         self._domain_sizes = {}
         before = self.leaf_by_node.pop(name, None)
@@ -137,19 +137,19 @@ class NodeStates:
             )
         if report is not None:
             reported = numa.read_zones(report, names, only_free=False)
-            allocatable = numa.fill_missing_from(reported, allocatable)
+            allocatable = numa.add_missing_resources(reported, allocatable)
         bound = [pod for pod in cluster.list_pods_on(node.name) if not names.isdisjoint(pod.requests)]
         staying = [pod for pod in bound if pod.uid not in absent]
-        assumed = pod_usage.list_unobserved(node.name, cluster, absent)
-        taken = [*(pod_usage.count_observed(cluster, pod.uid, node.name) for pod in staying), *assumed]
+        assumed = pod_usage.list_unobserved_requests(node.name, cluster, absent)
+        taken = [*(pod_usage.count_observed_usage(cluster, pod.uid, node.name) for pod in staying), *assumed]
         free = numa.subtract_usage(allocatable, taken)
-        if report is not None and staying == bound and _is_current(report, bound, names):
+        if report is not None and staying == bound and _is_report_current(report, bound, names):
             reported = numa.read_zones(report, names, only_free=True)
-            free = numa.fill_missing_from(numa.subtract_usage(reported, assumed), free)
+            free = numa.add_missing_resources(numa.subtract_usage(reported, assumed), free)
         return free, allocatable
 
 
-def _is_current(
+def _is_report_current(
     report: node_views.NodeResourceTopology, bound: Collection[object_info.PodInfo], names: Collection[str]
 ) -> bool:
     """True if the report is newer than the last binding on the node. `bound` are its pods that request devices.
@@ -223,33 +223,33 @@ class NodeIndex:
         self, name: str, absent: Collection[str], *, eligible: bool | None = None
     ) -> node_evaluation.NodeClass:
         """Return the class that a known node would have without the pods `absent` (UIDs)."""
-        return self.evaluate(self.states.read_state(name, absent), eligible=eligible)
+        return self.evaluate_state(self.states.read_state(name, absent), eligible=eligible)
 
-    def exclude_unselected(self, request: scheduling_request.SchedulingRequest) -> Overrides:
-        """Return the classes, without slots, of the nodes whose labels the pod's node selector or affinity excludes.
+    def find_classes_of_unselected(self, request: scheduling_request.SchedulingRequest) -> Overrides:
+        """Return node -> class without slots, for the nodes that the pod's node selector or affinity excludes.
 
-        A scheduler has compared those of the candidates (`is_filtered`).
+        Candidates of a scheduler (`is_filtered`) are not in it, because the scheduler has checked them.
         """
         chosen = request.offered if request.is_filtered else ()
-        names = [name for name in self.unselected if name not in chosen]
+        names = [name for name in self.unselected_nodes if name not in chosen]
         classes = [self._find_class(self.states.by_node.get(name), eligible=False) for name in names]
         return {name: node_class for name, node_class in zip(names, classes, strict=True) if node_class}
 
     @property
-    def unselected(self) -> Collection[str]:
+    def unselected_nodes(self) -> Collection[str]:
         """Return the nodes whose labels the pod's node selector or affinity excludes."""
         spec, version = self.kind.spec, self._cluster.nodes_version
         if self._unselected[0] != version:
             nodes = self._cluster.nodes.items() if eligibility.depends_on_labels(spec) else ()
-            self._unselected = version, [name for name, node in nodes if not eligibility.selects(node, spec)]
+            self._unselected = version, [name for name, node in nodes if not eligibility.matches_selectors(node, spec)]
         return self._unselected[1]
 
     def _evaluate_known(
         self, state: NodeState | None, *, eligible: bool | None = None
     ) -> node_evaluation.NodeClass | None:
-        return None if state is None else self.evaluate(state, eligible=eligible)
+        return None if state is None else self.evaluate_state(state, eligible=eligible)
 
-    def evaluate(self, state: NodeState, *, eligible: bool | None = None) -> node_evaluation.NodeClass:
+    def evaluate_state(self, state: NodeState, *, eligible: bool | None = None) -> node_evaluation.NodeClass:
         """Return the class of nodes in a state. `eligible`, if given, replaces the check of their taints."""
         node, free = state.node, state.free
         fits = [free.get(name, 0) // amount for name, amount in self._other_requests]
@@ -264,18 +264,18 @@ class NodeIndex:
         ]
         return self._find_class_of_facts(
             node_evaluation.NodeFacts(
-                eligible=eligibility.admits(node, self.kind.spec) if eligible is None else eligible,
+                eligible=eligibility.admits_pod(node, self.kind.spec) if eligible is None else eligible,
                 shape=state.shape,
                 fits_by_other_resources=max(0, min([node_evaluation.MAX_SLOTS_PER_NODE, *fits])),
                 devices=tuple(devices),
-                broken=object_info.find_broken(node, self._rails),
+                broken=object_info.find_broken_rails(node, self._rails),
                 zones=state.zones,
                 allocatable_zones=state.allocatable_zones,
             )
         )
 
     def _build_class(self, facts: node_evaluation.NodeFacts) -> node_evaluation.NodeClass:
-        node_class = node_evaluation.evaluate(self.kind, facts)
+        node_class = node_evaluation.build_class(self.kind, facts)
         return msgspec.structs.replace(node_class, score=score_terms.compute_score(node_class, self.kind))
 
 
@@ -316,8 +316,8 @@ def build_view(
 
     The pod's own old allocation never counts against it (docs/interface.md 7.7).
     """
-    overrides = index.exclude_unselected(request)
-    own_nodes = {*pod_usage.list_nodes(cluster, request.uid)}
+    overrides = index.find_classes_of_unselected(request)
+    own_nodes = {*pod_usage.find_nodes_of_pod(cluster, request.uid)}
     if (assumed_pod := cluster.assumed.get(request.uid)) is not None:
         own_nodes.add(assumed_pod.node)
     for name in sorted(own_nodes & cluster.nodes.keys()):  # between equal plans, the order of classes decides
@@ -325,11 +325,11 @@ def build_view(
         overrides[name] = index.find_class_without(name, [request.uid], eligible=eligible)
     view = RequestView(request, index, overrides)
     if request.is_announced:
-        overrides |= _find_emptied(view, cluster)
+        overrides |= _find_emptied_nodes(view, cluster)
     return view
 
 
-def _find_emptied(view: RequestView, cluster: cluster_state.ClusterState) -> Overrides:
+def _find_emptied_nodes(view: RequestView, cluster: cluster_state.ClusterState) -> Overrides:
     """Return the classes of candidate nodes with too few free resources, as if their bound pods were gone.
 
     Volcano scores such nodes to choose pods to preempt, or because pods there terminate. Volcano does not count devices
@@ -347,12 +347,12 @@ def _find_emptied(view: RequestView, cluster: cluster_state.ClusterState) -> Ove
         for device in claimable:
             free[device] = state.free.get(device, 0)
         emptied = msgspec.structs.replace(state, free=resources.freeze(free), zones=state.allocatable_zones)
-        return index.evaluate(emptied, eligible=True)
+        return index.evaluate_state(emptied, eligible=True)
 
     emptied: Overrides = {}
     for name, node_class in zip(nodes, view.find_classes(nodes), strict=True):
         if node_class is not None and node_class.is_full:
             pods = cluster.assumed.list_on_node(name)
             assumed = tuple([pod.requests for pod in pods if pod.uid != view.request.uid])
-            emptied[name] = evaluate(index.states.by_node[name], assumed, cluster.list_claimable(name))
+            emptied[name] = evaluate(index.states.by_node[name], assumed, cluster.list_slice_resources(name))
     return emptied

@@ -97,8 +97,8 @@ def read_zones(report: node_views.NodeResourceTopology, names: Collection[str], 
     return _build_zones(zones.items())
 
 
-def fill_missing_from(zones: Zones, other_zones: Zones) -> Zones:
-    """Add resources missing from `zones` using `other_zones`; exporters may omit some."""
+def add_missing_resources(zones: Zones, other_zones: Zones) -> Zones:
+    """Return `zones` with the resources that only `other_zones` have; exporters may omit some."""
     names = {name for zone in zones for name in zone.free}
     free = {zone.node: dict(zone.free) for zone in zones}
     for zone in other_zones:
@@ -142,7 +142,7 @@ def _subtract_usage(zones: Zones, pods: tuple[scheduling_request.ResourceCounts,
         # what other pods are charged for is gone; the resource with most devices counts as the accelerator
         left = [(name, min(amount, sum(zone.free.get(name, 0) for zone in zones))) for name, amount in pod]
         left.sort(key=lambda usage: -usage[1])
-        if assignment := assign(zones, scheduling_request.Demand(tuple(left[:1]), tuple(left[1:])), by_number=True):
+        if assignment := assign_pod(zones, scheduling_request.Demand(tuple(left[:1]), tuple(left[1:])), by_number=True):
             zones = subtract_zones(zones, assignment.taken)
     return zones
 
@@ -160,7 +160,7 @@ _Devices = Sequence[Mapping[str, int]]
 
 
 @functools.lru_cache(maxsize=4096)  # a cluster has few different numbers of free devices
-def assign(zones: Zones, demand: scheduling_request.Demand, *, by_number: bool = False) -> NumaAssignment | None:
+def assign_pod(zones: Zones, demand: scheduling_request.Demand, *, by_number: bool = False) -> NumaAssignment | None:
     """Return the NUMA assignment of a pod, or None if its devices are not free.
 
     The pod gets one NUMA node if one has all its devices: the one with the least free, so that idle NUMA nodes stay
@@ -188,27 +188,27 @@ def assign(zones: Zones, demand: scheduling_request.Demand, *, by_number: bool =
     free = [here for _, here in rows]
     if any(sum([here[name] for here in free]) < devices for name, devices in needed.items()):
         return None
-    local, taken = _split(gpus, rails, free)
+    local, taken = _assign_rails_and_gpus(gpus, rails, free)
     unlisted = demand.rail_devices - sum(rails.values())
     amounts = ({name: devices * resources.UNIT for name, devices in here.items()} for here in taken)
     zones_taken = _build_zones((node, here) for (node, _), here in zip(rows, amounts, strict=True) if here)
     return NumaAssignment(local + unlisted, zones_taken)
 
 
-def _split(gpus: Mapping[str, int], rails: Mapping[str, int], free: _Devices) -> tuple[int, _Devices]:
+def _assign_rails_and_gpus(gpus: Mapping[str, int], rails: Mapping[str, int], free: _Devices) -> tuple[int, _Devices]:
     """Return (number of local rail devices, devices taken of each NUMA node).
 
     r of R rails on a NUMA node are local if it has more than (r - 1) / R of the pod's accelerators.
     """
     all_gpus, all_rails = sum(gpus.values()), sum(rails.values())
     if not gpus or not rails:
-        return all_rails, _fill({**gpus, **rails}, free)
+        return all_rails, _take_devices({**gpus, **rails}, free)
     gpus_free = [sum([here[name] for name in gpus]) for here in free]
     # rails go where free GPUs could serve them, then GPUs to the rails: as many as make them local, then their share
-    rails_taken = _fill(rails, free, [-(-all_rails * gpu // all_gpus) for gpu in gpus_free])
+    rails_taken = _take_devices(rails, free, [-(-all_rails * gpu // all_gpus) for gpu in gpus_free])
     rails_here = [sum(here.values()) for here in rails_taken]
     least = [(rail - 1) * all_gpus // all_rails + 1 for rail in rails_here]
-    gpus_taken = _fill(gpus, free, least, [rail * all_gpus // all_rails for rail in rails_here])
+    gpus_taken = _take_devices(gpus, free, least, [rail * all_gpus // all_rails for rail in rails_here])
     local = [
         min(rail, -(-all_rails * sum(here.values()) // all_gpus))
         for rail, here in zip(rails_here, gpus_taken, strict=True)
@@ -216,7 +216,7 @@ def _split(gpus: Mapping[str, int], rails: Mapping[str, int], free: _Devices) ->
     return sum(local), [{**ours, **theirs} for ours, theirs in zip(gpus_taken, rails_taken, strict=True)]
 
 
-def _fill(needed: Mapping[str, int], free: _Devices, *bounds: Sequence[int]) -> _Devices:
+def _take_devices(needed: Mapping[str, int], free: _Devices, *bounds: Sequence[int]) -> _Devices:
     """Take devices from the NUMA nodes in order, those that only one has first.
 
     All NUMA nodes are first filled up to the first of `bounds`, then up to the next, then with what they have.
@@ -234,7 +234,7 @@ def _fill(needed: Mapping[str, int], free: _Devices, *bounds: Sequence[int]) -> 
     return taken
 
 
-def assign_all(
+def assign_pods(
     zones: Zones, demand: scheduling_request.Demand, limit: int, unrequested: Collection[str] = ()
 ) -> tuple[NumaAssignment, ...]:
     """Return the NUMA assignments of up to `limit` equal pods, one after another, as long as they fit.
@@ -242,7 +242,7 @@ def assign_all(
     Resources in `unrequested` are needed and not requested, so they are not used up.
     """
     assignments: list[NumaAssignment] = []
-    while len(assignments) < limit and (assignment := assign(zones, demand)):
+    while len(assignments) < limit and (assignment := assign_pod(zones, demand)):
         assignments.append(assignment)
         zones = subtract_zones(zones, assignment.taken, kept=unrequested)
     return tuple(assignments)

@@ -29,14 +29,14 @@ def _score_rails(node_class: node_evaluation.NodeClass) -> float:
     A rail is degraded if its allocatable is below its capacity: the device plugin reports unhealthy devices.
     """
     needed = _count_rails(node_class)
-    return sum(_rate_rails(node_class)) / needed if needed else 1.0
+    return sum(_list_rail_rates(node_class)) / needed if needed else 1.0
 
 
 def _explain_rails(node_class: node_evaluation.NodeClass) -> str:
     needed = _count_rails(node_class)
     if not needed:
         return "the pod needs no rails"
-    free = sum(1 for rate in _rate_rails(node_class) if rate > 0)
+    free = sum(1 for rate in _list_rail_rates(node_class) if rate > 0)
     labels = [pool.need.label for pool in node_class.pools if pool.is_sufficient and not pool.is_healthy]
     degraded = f", {', '.join(labels)} degraded" if labels else ""
     return f"{free} of {text.format_count(needed, 'rail')} free{degraded}"
@@ -46,7 +46,7 @@ def _count_rails(node_class: node_evaluation.NodeClass) -> int:
     return sum(len(pool.need.rails) for pool in node_class.pools)
 
 
-def _rate_rails(node_class: node_evaluation.NodeClass) -> list[float]:
+def _list_rail_rates(node_class: node_evaluation.NodeClass) -> list[float]:
     return [rate for pool in node_class.pools if pool.is_sufficient for rate in pool.rates]
 
 
@@ -124,7 +124,7 @@ _ALIGNED = 0.5  # weight of rail alignment, in accelerators of utilization
 
 
 def _score_fill_order(node_class: node_evaluation.NodeClass) -> float:
-    """Return the place of a node in this order, from 0 to 1 for the first."""
+    """Return the place of a node in the order in which single-pod jobs fill nodes; 1 is first, 0 last."""
     tie = _ALIGNED / max([1, *(usage.allocatable // resources.UNIT for usage in _list_usage(node_class))])
     utilization = (_compute_utilization(node_class) + tie * NUMA.score(node_class)) / (1 + tie)
     return (_COMPACT * node_class.has_unsplit_slot + _FULL * utilization) / (_COMPACT + _FULL)
@@ -134,16 +134,16 @@ _HIGHEST = 100.0
 
 
 def compute_score(node_class: node_evaluation.NodeClass, kind: scheduling_request.SchedulingRequest) -> float:
-    """Return the score without locality, 0..100. For a single-pod job the fill order replaces some terms."""
+    """Return the score without locality, 0..100. For a single-pod job the fill order replaces NUMA and PACKING."""
     if node_class.facts.broken:
         return 0.0
     replaced = (NUMA, PACKING) if kind.is_single_pod else ()
     total = sum(term.weight * term.score(node_class) for term in TERMS if term not in replaced)
     total += sum(term.weight for term in replaced) * _score_fill_order(node_class)
-    return (_HIGHEST - score_locality(kind)) * total / sum([term.weight for term in TERMS])
+    return (_HIGHEST - compute_max_locality(kind)) * total / sum([term.weight for term in TERMS])
 
 
-def score_locality(kind: scheduling_request.SchedulingRequest) -> float:
+def compute_max_locality(kind: scheduling_request.SchedulingRequest) -> float:
     """Return the score, 0..100, that the best locality adds; 0 if the policy has no domains."""
     others = sum([term.weight for term in TERMS])
     return _HIGHEST * LOCALITY_WEIGHT / (LOCALITY_WEIGHT + others) if kind.domains else 0.0

@@ -60,7 +60,7 @@ class AssumedPods:
         self._record_change = record_change
 
     def assume(self, assumed_pod: AssumedPod) -> None:
-        """Assume a pod, and replace its entry."""
+        """Add an assumed pod, or replace its entry."""
         uid = assumed_pod.uid
         self.forget(uid)
         self._entries[uid] = assumed_pod
@@ -78,8 +78,8 @@ class AssumedPods:
         self._record_change(assumed_pod.node)
         return True
 
-    def forget_retried(self, uid: str) -> None:
-        """Forget what an earlier session announced of the gang of a pod that Volcano asks about again.
+    def forget_retried_gang(self, uid: str) -> None:
+        """Forget a gang that an earlier session announced, because Volcano asks about its pod `uid` again.
 
         Volcano commits all allocations of a gang in a session or none, and does not ask about a pod that it is binding.
         """

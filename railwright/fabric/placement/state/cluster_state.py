@@ -21,7 +21,7 @@ _MAX_CHANGES = 65536  # names, also of nodes that are gone
 
 
 class ChangeLog:
-    """The names of changed nodes, the latest change of each, so that caches recompute only these.
+    """The names of nodes that changed, by latest change, so that caches recompute only these.
 
     Each reader stores its own position, and reads often: at most _MAX_CHANGES names are kept.
     """
@@ -45,7 +45,7 @@ class ChangeLog:
 
 
 class PodIndex:
-    """Pods that have not ended, and members of gangs that have. Nodes and gangs without pods have no entry."""
+    """Pods by UID, node, gang and claim; ended pods only if they have a gang. Empty nodes and gangs have no entry."""
 
     def __init__(self) -> None:
         self.by_uid: dict[str, object_info.PodInfo] = {}
@@ -112,7 +112,7 @@ class ClusterState:
         self._amounts: dict[resources.FrozenAmounts, resources.FrozenAmounts] = {}  # one object for equal amounts
         self._requests = resources.RequestReader(self._share)
         self._reducer = object_info.PodReducer()
-        self.sizes = declared_sizes.Sizes(self._record_size_change)
+        self.sizes = declared_sizes.DeclaredSizes(self._record_size_change)
         self.hyper_nodes = hypernodes.Tree(self._record_change_of_all)
         self.version = 0  # incremented by every change
         self.nodes_version = 0  # incremented by changes of nodes, which are rarer than those of pods
@@ -127,7 +127,7 @@ class ClusterState:
         used: Counter[str] = Counter()
         for pod in self.list_pods_on(node):
             used.update(pod.requests)
-        names = self.list_claimable(node)
+        names = self.list_slice_resources(node)
         if not names:
             return used
         allocated = self._offered[node].allocated
@@ -138,14 +138,14 @@ class ClusterState:
         """True if a node of the cluster has devices from ResourceSlices."""
         return self.devices.has_devices
 
-    def list_claimable(self, node: str) -> frozenset[str]:
+    def list_slice_resources(self, node: str) -> frozenset[str]:
         """Return the resources of a node that come from ResourceSlices and not from a device plugin."""
         return self._claimable.get(node, _NO_NAMES)
 
     def compute_requests(self, pod: views.Pod) -> resources.FrozenAmounts:
-        """Return the requests of a scheduler's pod: those of its containers, and the devices that its claims request.
+        """Return the requests of a pod that a scheduler sent: those of its containers and of its claims.
 
-        Those of a pod that the watch has shown are known.
+        They are computed once for a pod that the watch has shown.
         """
         if (known := self.pods.get(pod.metadata.identity)) is not None:
             return known.requests
@@ -186,7 +186,9 @@ class ClusterState:
         present = {pod.place for pod in self.get_gang(key).values()}
         return {pod.place: pod for pod in ended.values() if pod.place not in present}.values()
 
-    def locate(self, node: object_info.NodeInfo, domains: tuple[str, ...], rails: Sequence[str] = ()) -> topology.Place:
+    def locate_node(
+        self, node: object_info.NodeInfo, domains: tuple[str, ...], rails: Sequence[str] = ()
+    ) -> topology.Place:
         """Return the node's value of each domain key, lowest level first; "" if it has none.
 
         `rails` are the names of the fabric's rails, for keys with the placeholder topology.RAIL.
@@ -248,7 +250,7 @@ class ClusterState:
         self.version += 1
 
     def change_devices(self, change: Callable[[inventory.Inventory], inventory.Changes]) -> AbstractSet[str]:
-        """Change slices, claims, templates, device classes or the policy's names.
+        """Apply a change of ResourceSlices, claims, claim templates, DeviceClasses, or the policy's names of devices.
 
         Updates the nodes and pods that `change` returns, and the pods that name its claims. Returns the UIDs of the
         updated pods.
@@ -312,7 +314,7 @@ class ClusterState:
                     self.nodes[name] = node
                     self.nodes_version += 1
                     self.nodes_with_broken_rails.discard(name)
-                    if object_info.may_have_broken(node):
+                    if object_info.may_have_broken_rails(node):
                         self.nodes_with_broken_rails.add(name)
             self._record_change(name)
 

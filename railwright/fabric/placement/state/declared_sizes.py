@@ -33,8 +33,8 @@ class PodGroupReference(NamedTuple):
     uid: str
 
 
-class Sizes:
-    """All declared sizes. An object is identified by kind and namespace/name."""
+class DeclaredSizes:
+    """The gang sizes that objects declare. An object is identified by kind and namespace/name."""
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         """`on_change` is called after each change."""
@@ -44,7 +44,7 @@ class Sizes:
         self._by_gang: dict[frameworks.GangKey, dict[tuple[str, str], _Declaration]] = {}
 
     def get_declared(self, key: frameworks.GangKey, *, ended: int = 0) -> int:
-        """Return the size of a gang by the first source that declares it, or 0; less its pods that have ended.
+        """Return the size of a gang that the first source declares, minus its ended pods; 0 if no source declares one.
 
         Sizes of one kind of object are added, such as the Jobs of a JobSet. Objects of several kinds declare the same
         pods, such as an MPIJob and its launcher's Job.
@@ -72,14 +72,14 @@ class Sizes:
 
     def upsert(self, kind: frameworks.SizeKind, obj: SizedObject) -> None:
         """Add or update an object that declares sizes. Most updates change only its status."""
-        declaration = _Declaration(kind, _limit(kind.read_sizes(obj)))
+        declaration = _Declaration(kind, _limit_sizes(kind.read_sizes(obj)))
         if isinstance(obj, views.PodGroup):
             declaration = msgspec.structs.replace(declaration, is_confined=obj.spec.is_confined, uid=obj.metadata.uid)
         self._store(obj.metadata.full_name, declaration)
 
     def set_sizes(self, kind: frameworks.SizeKind, source_object: str, sizes: frameworks.SizeReport) -> None:
         """Replace the sizes that `source_object` declares."""
-        self._store(source_object, _Declaration(kind, _limit(sizes)))
+        self._store(source_object, _Declaration(kind, _limit_sizes(sizes)))
 
     def remove(self, kind: frameworks.SizeKind, obj: SizedObject) -> None:
         """Remove an object that declares sizes."""
@@ -110,5 +110,5 @@ class Sizes:
             self._on_change()
 
 
-def _limit(sizes: frameworks.SizeReport) -> frameworks.SizeReport:
+def _limit_sizes(sizes: frameworks.SizeReport) -> frameworks.SizeReport:
     return {key: min(size, MAX_SIZE) for key, size in sizes.items() if size > 0}

@@ -20,7 +20,7 @@ class PlacedPeer(msgspec.Struct, gc=False, frozen=True, order=True):
     requests: resources.FrozenAmounts
 
 
-def list_placed(
+def list_placed_peers(
     gang: membership.GangKey,
     cluster: cluster_state.ClusterState,
     *,
@@ -46,7 +46,7 @@ def list_placed(
     return sorted(placed.values())  # by rank; UIDs differ, so that requests are never compared
 
 
-def count_unplaced(gang: membership.GangKey, cluster: cluster_state.ClusterState) -> int:
+def count_unplaced_pods(gang: membership.GangKey, cluster: cluster_state.ClusterState) -> int:
     """Return the number of existing pods of a gang that are not placed."""
     waiting = [pod for pod in cluster.get_gang(gang).values() if not pod.node]  # few, or none
     return sum(not (cluster.assumed.get(pod.uid) or find_node(pod, cluster)) for pod in waiting)
@@ -60,8 +60,9 @@ def find_node(pod: object_info.PodInfo, cluster: cluster_state.ClusterState) -> 
 
 
 class GangStatus(msgspec.Struct, frozen=True):
-    """The gang of a request. Unplaced pods count only if they request devices, unless no pod of the gang does.
+    """The placed and unplaced pods of the requesting pod's gang.
 
+    Unplaced pods count only if they request devices, unless no pod of the gang does.
     The plan has a slot for each unplaced pod, of the size of the largest.
     """
 
@@ -93,7 +94,7 @@ def build_status(request: scheduling_request.SchedulingRequest, cluster: cluster
     the missing indexes: a Job's controller creates several pods at the same time, so a scheduler may ask about a rank
     before lower ones exist.
     """
-    placed = list_placed(request.gang, cluster, except_uid=request.uid)
+    placed = list_placed_peers(request.gang, cluster, except_uid=request.uid)
     placed_uids = {request.uid, *(peer.uid for peer in placed)}
     waiting = [pod for uid, pod in cluster.get_gang(request.gang).items() if uid not in placed_uids]
     size = cluster.get_gang_size(request.gang, observed=len(placed_uids) + len(waiting)) if request.gang else 1

@@ -52,7 +52,7 @@ def read_node(node: node_views.Node, share: Share) -> NodeInfo:
 
 
 def read_broken_rails(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names in the annotation of a node, each once; most nodes have none."""
+    """Return the names of broken rails in the annotations of a node, each once."""
     value = annotations.get(names.BROKEN_RAILS)
     if not value:
         return ()
@@ -77,12 +77,12 @@ class BrokenRail(NamedTuple):
         return reason.Reason(PlacementCode.RAIL_BROKEN, f"{self.rail} dead or absent")
 
 
-def may_have_broken(node: NodeInfo) -> bool:
+def may_have_broken_rails(node: NodeInfo) -> bool:
     """True if an annotation names rails of the node, or no device of one of its extended resources is allocatable."""
     return bool(node.broken_rails) or any(_is_dead(node, name) for name in node.capacity if "/" in name)
 
 
-def find_broken(node: NodeInfo, rails: Iterable[model.Rail]) -> tuple[BrokenRail, ...]:
+def find_broken_rails(node: NodeInfo, rails: Iterable[model.Rail]) -> tuple[BrokenRail, ...]:
     """Return the broken rails of a node among `rails`."""
     return tuple(
         [

@@ -1,4 +1,4 @@
-"""Computes what is free on a node, what a pod uses there, the rest of an assumed pod's requests, and who uses devices.
+"""Computes the free resources of a node, the resources that a pod uses there, and the pods that use its devices.
 
 The claims of a pod are allocated before it is bound, and stay allocated if its binding fails.
 """
@@ -21,8 +21,8 @@ def compute_free(name: str, cluster: cluster_state.ClusterState, absent: Collect
     The claims of an assumed pod may be allocated already. Its devices are then not subtracted twice.
     """
     free = cluster.get_free(name)
-    unobserved = list_unobserved(name, cluster, absent)
-    returned = [count_observed(cluster, uid, name) for uid in absent]
+    unobserved = list_unobserved_requests(name, cluster, absent)
+    returned = [count_observed_usage(cluster, uid, name) for uid in absent]
     if not unobserved and not any(returned):
         return free
     result = Counter(free)
@@ -33,7 +33,7 @@ def compute_free(name: str, cluster: cluster_state.ClusterState, absent: Collect
     return result
 
 
-def list_unobserved(
+def list_unobserved_requests(
     name: str, cluster: cluster_state.ClusterState, absent: Collection[str] = ()
 ) -> Sequence[resources.Amounts]:
     """Return the requests of pods assumed on a node, without the part that the observed state already counts."""
@@ -43,10 +43,10 @@ def list_unobserved(
         for pod in cluster.assumed.list_on_node(name)
         if pod.uid not in absent and not ((known := pods.get(pod.uid)) and known.node)
     ]
-    return [count_unobserved(cluster, pod.uid, name, pod.requests) for pod in on_node]
+    return [count_unobserved_requests(cluster, pod.uid, name, pod.requests) for pod in on_node]
 
 
-def list_nodes(cluster: cluster_state.ClusterState, uid: str) -> AbstractSet[str]:
+def find_nodes_of_pod(cluster: cluster_state.ClusterState, uid: str) -> AbstractSet[str]:
     """Return the nodes whose resources a pod uses: that of its binding, otherwise those of its allocated claims."""
     pod = cluster.pods.get(uid)
     if pod is None or not (pod.node or cluster.has_slices):
@@ -54,20 +54,20 @@ def list_nodes(cluster: cluster_state.ClusterState, uid: str) -> AbstractSet[str
     return {pod.node} if pod.node else cluster.devices.list_allocated_nodes(pod.claims)
 
 
-def count_observed(cluster: cluster_state.ClusterState, uid: str, node: str) -> resources.Amounts:
+def count_observed_usage(cluster: cluster_state.ClusterState, uid: str, node: str) -> resources.Amounts:
     """Return the resources that a pod uses on a node in the observed state."""
     pod = cluster.pods.get(uid)
     if pod is None:
         return {}
     requests = pod.requests if pod.node == node else {}
-    names = cluster.list_claimable(node)
+    names = cluster.list_slice_resources(node)
     if not names:
         return requests
     held = cluster.devices.count_exclusive_devices(pod.claims, names, node)
     return {**requests, **{name: held.get(name, 0) for name in names}}
 
 
-def count_unobserved(
+def count_unobserved_requests(
     cluster: cluster_state.ClusterState, uid: str, node: str, requests: resources.Amounts
 ) -> resources.Amounts:
     """Return the part of an assumed pod's requests that the observed state does not count yet.
@@ -75,7 +75,7 @@ def count_unobserved(
     Its claims may be allocated before its binding is observed. The claims may also be observed after the pod was
     assumed.
     """
-    names = cluster.list_claimable(node)
+    names = cluster.list_slice_resources(node)
     if not names:
         return requests
     pod = cluster.pods.get(uid)
@@ -106,14 +106,14 @@ def list_holders(node: str, cluster: cluster_state.ClusterState, *, except_uid: 
     pods: list[Holder] = [*cluster.list_pods_on(node), *cluster.assumed.list_on_node(node)]
     if cluster.has_slices:
         claims = cluster.devices.list_claims_on_node(node)
-        pods += _list_by_claims(claims, node, cluster, {pod.uid for pod in pods})
+        pods += _list_claim_holders(claims, node, cluster, {pod.uid for pod in pods})
     return tuple([pod for pod in pods if pod.uid != except_uid])
 
 
-def _list_by_claims(
+def _list_claim_holders(
     claims: Iterable[objects.ResourceClaim], node: str, cluster: cluster_state.ClusterState, listed: set[str]
 ) -> Iterator[Holder]:
-    """Yield the pods that are not bound yet but have devices, and claims that no known pod uses."""
+    """Yield the unbound pods whose claims hold devices of the node, and the claims that no known pod uses."""
     for claim in claims:
         pods = list_claim_pods(claim, cluster)
         if not pods:
