@@ -1,16 +1,16 @@
-"""Builds the ResourceClaimTemplates of a pod, with one request a device. Constraints pair GPUs with NICs.
+"""Builds the ResourceClaimTemplates of a pod: a request for each GPU and rail, and constraints that pair them.
 
 GPUs and rails are grouped as in the hardware of the node: P GPUs and R rails make min(P, R) groups. Eight GPUs and
 four rails are four groups of two GPUs and a rail, eight GPUs and 32 EFA devices are eight groups of a GPU and four
 rails.
 
 A claim has one request for each rail, named like the rail, and one for each GPU, `gpu0` and so on. Each group of the
-hardware has a constraint of its own; one for all devices would require one PCIe root for all. Claims are cut between
-groups, because constraints do not reach across claims. A claim holds at most 32 devices, and as many requests,
+hardware has its own constraint; a single constraint for all devices would require one PCIe root for all. A group is
+never split between claims, because constraints do not reach across claims. A claim holds at most 32 devices, requests,
 constraints and configurations.
 
-The name of a template has a hash of its content, so a template of that name has that content or is not used. It also
-has the numbers of GPUs and rails, because the pods of a mutated workload request no GPUs any more:
+The name of a template contains a hash of its content. A template whose content does not match its name is not used. The
+name also contains the numbers of GPUs and rails, because injection removes the GPUs from the containers of a workload:
 `railwright-roce-2x4-3f2a91c0de` is two GPUs and four rails of fabric roce.
 """
 
@@ -40,7 +40,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class RailwrightClaim(NamedTuple):
-    """An entry of a pod's spec.resourceClaims that names a template of railwright."""
+    """Entry of a pod's spec.resourceClaims that names a ResourceClaimTemplate written by railwright."""
 
     position: int
     name: str
@@ -48,13 +48,16 @@ class RailwrightClaim(NamedTuple):
 
 
 def build_name(fabric: str, accelerators: int, rails: int, devices: Tree) -> str:
-    """Return the name of the template with these `devices`, for a pod whose claims have this many GPUs and rails."""
+    """Return the name of the ResourceClaimTemplate with this spec.devices.
+
+    The numbers of GPUs and rails are those of all claims of the pod together.
+    """
     readable = _INVALID.sub("-", fabric.lower()).strip("-")[:_MAX_FABRIC]
     return f"{names.CLAIM_TEMPLATE_PREFIX}{readable}-{accelerators}x{rails}-{_hash_devices(devices)}"
 
 
 def has_matching_hash(name: str, devices: Any) -> bool:
-    """True if the hash in the template's name is that of `devices`."""
+    """True if the hash in a ResourceClaimTemplate's name is the hash of its spec.devices."""
     match = _NAME.fullmatch(name)
     return match is not None and match[3] == _hash_devices(devices)
 
@@ -64,7 +67,7 @@ def _hash_devices(devices: Any) -> str:
 
 
 def name_claim_entries(count: int) -> tuple[str, ...]:
-    """Return the names of a pod's entries in spec.resourceClaims."""
+    """Return the names of the entries in a pod's spec.resourceClaims for this number of claims."""
     return (names.POD_CLAIM, *(f"{names.POD_CLAIM}-{number}" for number in range(2, count + 1)))
 
 
@@ -72,16 +75,16 @@ _CLAIM_NAMES = frozenset(name_claim_entries(99))  # more than a pod has
 
 
 def read_gpu_count(template: str) -> int | None:
-    """Return the number of GPUs in the name of a template of railwright, None for another name."""
+    """Return the number of GPUs in the name of railwright's ResourceClaimTemplate; None for any other template."""
     match = _NAME.fullmatch(template)
     return int(match[1]) if match else None
 
 
 def list_railwright_claims(pod: views.Pod) -> Sequence[RailwrightClaim]:
-    """Return the claims of a pod that name a template of railwright, in order.
+    """Return the entries of a pod's spec.resourceClaims that railwright has added, in their order.
 
-    Only the names that railwright gives to claims count. A pod that was not validated yet may repeat them: then the
-    result is empty.
+    Such an entry has one of railwright's names and names a template of railwright. A pod that the API server has not
+    validated may repeat names: the result is then empty.
     """
     own = [
         RailwrightClaim(index, entry.name, entry.resource_claim_template_name)
@@ -94,7 +97,7 @@ def list_railwright_claims(pod: views.Pod) -> Sequence[RailwrightClaim]:
 
 
 def count_accelerators(pod: views.Pod, containers: Sequence[views.Container]) -> list[int]:
-    """Return the number of GPUs that each of these containers of a pod gets from claims of railwright."""
+    """Return how many GPUs each of these containers of a pod gets from claims that railwright has added."""
     counts = {claim.name: read_gpu_count(claim.template) or 0 for claim in list_railwright_claims(pod)}
     return [  # each name has the GPUs of all claims
         max([0, *[counts[claim.name] for claim in container.resources.claims if claim.name in counts]])
@@ -108,7 +111,7 @@ def count_accelerators(pod: views.Pod, containers: Sequence[views.Container]) ->
 
 
 class ClaimedRail(msgspec.Struct, frozen=True):
-    """A rail that is requested by claims. Its devices have one of the values in an attribute."""
+    """Rail that pods request by claims. Its devices are those whose `attribute` has one of `values`."""
 
     name: str  # of the rail, and of its request
     position: int  # in the fabric
@@ -119,19 +122,19 @@ class ClaimedRail(msgspec.Struct, frozen=True):
 
     @property
     def expression(self) -> str:
-        """Return the CEL expression that selects the rail's devices."""
+        """CEL expression that selects the rail's devices."""
         return selectors.build_expression(self.attribute, self.values)
 
 
 class ClaimPlan(msgspec.Struct, frozen=True):
-    """The claims of a pod: the `devices` of each template by its name, and the number of GPUs."""
+    """ResourceClaimTemplates that a pod needs: spec.devices by name of the template, and the number of GPUs in all."""
 
     fabric: str
     accelerators: int
     templates: dict[str, Tree]
 
     def build_templates(self, namespace: str) -> list[Tree]:
-        """Return the ResourceClaimTemplates for a namespace. Their labels go to the claims, too."""
+        """Return the ResourceClaimTemplates for a namespace. Claims that are made from them get the same labels."""
         labels = {names.FABRIC: self.fabric, names.MANAGED_BY: names.OWNER}
         return [
             {
@@ -145,7 +148,7 @@ class ClaimPlan(msgspec.Struct, frozen=True):
 
 
 class ClaimedFabric(msgspec.Struct, frozen=True):
-    """A fabric with rails in claims: its nodes, and the classes and attributes of its devices."""
+    """Fabric whose rails pods request by claims: DeviceClasses, rails, and the number of GPUs of a node."""
 
     name: str
     device_class: str  # of the NICs
@@ -157,7 +160,7 @@ class ClaimedFabric(msgspec.Struct, frozen=True):
     pair_attribute: str = ""  # that a GPU and its NIC share; "" if none does
 
     def plan_claims(self, rails: int | Collection[str], accelerators: int) -> ClaimPlan:
-        """Return the claims for these rails and for `accelerators` GPUs. `rails` as a number means any that many."""
+        """Return the claims of a pod for these rails, or for any `rails` rails, and for `accelerators` GPUs."""
         own = [*self.rails.values()]
         if isinstance(rails, int):  # with names that no rail has, and the values of all
             values = tuple([value for rail in own for value in rail.values])
@@ -171,16 +174,17 @@ class ClaimedFabric(msgspec.Struct, frozen=True):
 
 
 class DeviceGroup(NamedTuple):
-    """Devices that a pod needs from one group of the hardware."""
+    """GPUs and rails that a pod needs from one group of the hardware, such as one PCIe root."""
 
     accelerators: int
     rails: tuple[ClaimedRail, ...] = ()
 
 
 def build_claim_devices(fabric: ClaimedFabric, rails: Sequence[ClaimedRail], accelerators: int) -> Sequence[Tree]:
-    """Return the `devices` of each claim of a pod. Each claim has as many groups as fit.
+    """Return spec.devices of each claim of a pod. A claim gets as many groups of devices as fit into 32 devices.
 
-    `accelerators` is the number of its GPUs in the claims. The API server rejects a claim with a larger group.
+    `accelerators` is the number of GPUs in all claims. A group of more than 32 devices gets a claim of its own, which
+    the API server rejects.
     """
     accelerator_names = _generate_names("gpu", [rail.name for rail in rails])
     specs: list[Tree] = []
@@ -198,8 +202,9 @@ def build_claim_devices(fabric: ClaimedFabric, rails: Sequence[ClaimedRail], acc
 def group_devices(fabric: ClaimedFabric, accelerators: int, rails: Sequence[ClaimedRail]) -> Sequence[DeviceGroup]:
     """Return the groups of a pod's devices, in the order of its rails.
 
-    GPUs go to the groups of the pod's rails first, evenly, and no more than each group has. Each further GPU is a group
-    of its own, because the claim does not say where it is. Without pairing, each device is a group of its own.
+    GPUs are spread evenly over the groups that have a rail of the pod, up to the number of GPUs of such a group on a
+    node. Each GPU above that is a group of its own, which may come from anywhere on the node. If the fabric does not
+    pair GPUs with rails, each device is a group of its own.
     """
     if not fabric.pair_attribute:
         return (*[DeviceGroup(0, (rail,)) for rail in rails], *[DeviceGroup(1)] * accelerators)
@@ -216,7 +221,7 @@ def group_devices(fabric: ClaimedFabric, accelerators: int, rails: Sequence[Clai
 
 
 def _add_group_requests(spec: Tree, fabric: ClaimedFabric, group: DeviceGroup, gpus: Sequence[str]) -> None:
-    """Add the requests of a group to the `devices` of a claim, with their constraint and configuration."""
+    """Add the requests of a group to spec.devices of a claim, with the constraint and the interface names."""
     spec["requests"] += [_build_request(name, fabric.accelerator_class) for name in gpus]
     for rail in group.rails:
         spec["requests"].append(
@@ -238,5 +243,5 @@ def _build_request(name: str, device_class: str, expression: str = "", count: in
 
 
 def _generate_names(prefix: str, taken: Collection[str]) -> Iterator[str]:
-    """Yield gpu0, gpu1 and so on, without the names of rails."""
+    """Yield PREFIX0, PREFIX1 and so on, except the names in `taken`."""
     return (name for number in itertools.count() if (name := f"{prefix}{number}") not in taken)

@@ -1,16 +1,17 @@
-"""Counts the devices of each node by resource name: those that slices offer, and those that claims hold.
+"""Counts the devices of ResourceSlices and ResourceClaims by node and resource name.
 
 Placement can therefore treat them like devices of a device plugin. A resource that kubelet reports comes from a device
-plugin, and counts as kubelet reports it. If only slices offer a resource, only the devices that claims hold are in use.
-Requests of bound pods do not count: anybody can write amounts into a pod that names its node.
+plugin, and its amounts are those of kubelet. For a resource that only slices offer, the devices in use are those that
+claims hold. Requests of bound pods are ignored there: anybody can write amounts into a pod that names its node.
 
-The requests of a pod include those of the templates and claims in its spec, before and after allocation. So equal pods
-stay equal, and a waiting gang is planned as a whole. If a template is deleted while its pods run, the claims made from
-it count instead. A claim belongs only to a pod in its own namespace, because tenants can write the owners of claims.
+The requests of a pod include those of the templates and claims in its spec, before and after allocation. Pods with
+equal specs therefore have equal requests, and a waiting gang is planned as a whole. If a template is deleted while its
+pods run, the claims made from it count instead. A claim belongs only to a pod in its own namespace, because tenants can
+write the owners of claims.
 
-A device of a DeviceClass of the policy counts under the class (`name_class`), and under each rail with the value of its
-attribute, or under the accelerators. A request is for a rail if it has the rail's expression. Devices of a class do not
-count if `selectors` cannot read its expressions.
+A device of a DeviceClass of the policy counts under the resource name of the class (`name_class`). A NIC also counts
+under each rail whose attribute value it has, and a GPU under the policy's first accelerator. A request is for a rail if
+it has the rail's expression. Devices of a class do not count if `selectors` cannot read its expressions.
 
 Updated by events, which may arrive in any order and repeatedly.
 """
@@ -27,7 +28,7 @@ from railwright.fabric.claims import claim_templates, objects, selectors, slices
 
 
 class PodKey(msgspec.Struct, frozen=True, gc=False):
-    """Identifies the claims of a pod: by its UID, and by namespace/name of the claims and templates in its spec."""
+    """Key to the claims of a pod: its UID, and namespace/name of the claims and templates in its spec."""
 
     uid: str
     namespace: str = ""
@@ -36,7 +37,7 @@ class PodKey(msgspec.Struct, frozen=True, gc=False):
 
 
 def build_pod_key(pod: views.Pod) -> PodKey:
-    """Return the key by which the claims of a pod are found."""
+    """Return the key that finds a pod's claims in the inventory."""
     namespace, claims, templates = pod.metadata.namespace, [], []
     for entry in pod.spec.resource_claims or ():
         if entry.resource_claim_name:
@@ -47,9 +48,9 @@ def build_pod_key(pod: views.Pod) -> PodKey:
 
 
 class ResourceNames:
-    """Names devices by the device classes and the fabrics of the policy in force.
+    """Gives resource names to devices and requests, by DeviceClasses and the fabrics of the policy in force.
 
-    `version` is incremented when devices or requests may have other names.
+    `version` is incremented with each change after which a device or request may have other names.
     """
 
     def __init__(self) -> None:
@@ -60,7 +61,7 @@ class ResourceNames:
         self.version = 0
 
     def find_resource_names(self, device: slices.OfferedDevice) -> tuple[str, ...]:
-        """Return the resource names under which a device counts."""
+        """Return the resource names under which a device of a slice counts."""
         names: dict[str, None] = {}
         for name, rails in self._rails.items():
             if name in self._classes and selectors.selects_device(self._classes[name], device.device, device.id.driver):
@@ -69,7 +70,7 @@ class ResourceNames:
         return tuple(names)
 
     def find_requested_names(self, request: objects.ExactDeviceRequest) -> tuple[str, ...]:
-        """Return the resource names under which a request of a claim counts."""
+        """Return the resource names under which the devices of a claim's request count."""
         name = request.device_class_name
         if name not in self._classes or name not in self._rails:
             return ()
@@ -77,7 +78,7 @@ class ResourceNames:
         return tuple(dict.fromkeys([name_class(name), *own]))
 
     def change_class(self, before: objects.DeviceClass | None, after: objects.DeviceClass | None) -> None:
-        """Add, update or remove a device class. `before` is None for a new one, `after` for a deleted one."""
+        """Record an added, updated or deleted DeviceClass: `before` is None if added, `after` if deleted."""
         if before is not None:
             self._classes.pop(before.metadata.name, None)
         if after is not None and (selection := selectors.parse_terms(after.expressions)) is not None:
@@ -85,7 +86,7 @@ class ResourceNames:
         self.version += 1
 
     def replace_fabrics(self, fabrics: Sequence[claim_templates.ClaimedFabric]) -> bool:
-        """Replace the fabrics of the policy. Returns False if they are the same."""
+        """Replace the fabrics of the policy. Return False if they are equal to the former."""
         if tuple(fabrics) == self._fabrics:
             return False
         self._fabrics, self._rails, self._resources = tuple(fabrics), {}, {}
@@ -111,10 +112,10 @@ def _has_rail_value(device: slices.OfferedDevice, rail: claim_templates.ClaimedR
 
 
 class NodeDevices(msgspec.Struct, frozen=True):
-    """Devices of a node, in milli-units by resource name.
+    """Devices that slices offer on a node, in milli-units by resource name.
 
-    `allocatable` excludes devices whose taint keeps pods away. `allocated` are the allocatable devices that claims
-    hold.
+    `allocatable` excludes devices with a taint NoSchedule or NoExecute. `allocated` are the allocatable devices that
+    claims hold.
     """
 
     capacity: resources.FrozenAmounts = resources.NO_AMOUNTS
@@ -126,7 +127,7 @@ NO_DEVICES = NodeDevices()
 
 
 class Changes(NamedTuple):
-    """Nodes and pods that an event may have changed."""
+    """Nodes, and claims of pods, whose counts an event may have changed."""
 
     nodes: AbstractSet[str] = frozenset()  # whose devices changed, or were taken or returned
     uids: AbstractSet[str] = frozenset()  # of pods that use a changed claim, or did
@@ -138,20 +139,23 @@ T = TypeVar("T", bound=_Kinds)
 
 
 class Sink(Generic[T]):
-    """The objects of one kind. `change` gets an object before and after the change, None where it does not exist."""
+    """Objects of one kind, such as ResourceClaim, that calls `change(before, after)` for each changed object.
+
+    `before` is None for a new object, `after` for a deleted one.
+    """
 
     def __init__(self, change: Callable[[T | None, T | None], Changes]) -> None:
         self.known: dict[str, T] = {}  # by namespace/name
         self._change = change
 
     def replace(self, listed: Sequence[T]) -> Changes:
-        """Replace all objects of the kind."""
+        """Replace all objects of the kind. Return the nodes and claims that are affected."""
         gone = self.known.keys() - {obj.metadata.full_name for obj in listed}
         changes = [*map(self.remove, [self.known[key] for key in gone]), *map(self.upsert, listed)]
         return Changes(*(frozenset().union(*parts) for parts in zip(*changes, strict=True))) if changes else Changes()
 
     def upsert(self, obj: T) -> Changes:
-        """Add or update an object."""
+        """Add or update an object. Return the nodes and claims that are affected."""
         key = obj.metadata.full_name
         before = self.known.get(key)
         if before == obj:
@@ -160,7 +164,7 @@ class Sink(Generic[T]):
         return self._change(before, obj)
 
     def remove(self, obj: T) -> Changes:
-        """Remove an object."""
+        """Remove an object. Return the nodes and claims that are affected."""
         before = self.known.pop(obj.metadata.full_name, None)
         return self._change(before, None) if before is not None else Changes()
 
@@ -169,9 +173,9 @@ _MAX_SPECS = 1024  # of claims, that are shared; those of one template have one
 
 
 class Inventory:
-    """Slices, claims, templates of claims and device classes, counted by node and by pod.
+    """ResourceSlices, claims, claim templates and DeviceClasses of the cluster, with counts by node and by pod.
 
-    `offered` and `names` are for reading, the sinks for changes.
+    Callers read from `offered` and `names`, and write to the four sinks.
     """
 
     def __init__(self) -> None:
@@ -188,13 +192,13 @@ class Inventory:
 
     @property
     def has_devices(self) -> bool:
-        """True if slices offer a device. Otherwise the cluster has no Dynamic Resource Allocation."""
+        """True if any slice offers a device; False in a cluster without Dynamic Resource Allocation."""
         return bool(self.offered.devices)
 
     # --- nodes ----------------------------------------------------------------------------------------
 
     def count_devices(self, node: str) -> NodeDevices:
-        """Return the devices of a node; NO_DEVICES if it has none."""
+        """Return the amounts of devices on a node; NO_DEVICES if slices offer none there."""
         named = self.list_node_devices(node)
         if not named:
             return NO_DEVICES
@@ -206,34 +210,34 @@ class Inventory:
         )
 
     def list_node_devices(self, node: str) -> Sequence[tuple[slices.OfferedDevice, tuple[str, ...]]]:
-        """Return the devices of a node, each with its resources."""
+        """Return the devices that slices offer on a node, each with its resource names."""
         return [(device, self.names.find_resource_names(device)) for device in self.offered.list_node_devices(node)]
 
     def find_holding_claim(self, device: slices.DeviceId) -> objects.ResourceClaim | None:
-        """Return the claim that holds a device exclusively."""
+        """Return the claim that holds a device exclusively; None if there is none."""
         key = self._claim_by_device.get(device)
         return self.claim_sink.known[key] if key is not None else None
 
     def list_claims_on_node(self, node: str) -> Sequence[objects.ResourceClaim]:
-        """Return the claims that hold devices of a node, sorted by namespace/name."""
+        """Return the claims that hold devices of a node exclusively, sorted by namespace/name."""
         on_node = self.offered.devices_by_node.get(node, ())
         keys = {self._claim_by_device[device] for device in on_node if device in self._claim_by_device}
         return [self.claim_sink.known[key] for key in sorted(keys)]
 
     def share_spec(self, claim: objects.ResourceClaim) -> objects.ResourceClaim:
-        """Return a decoded claim that shares one spec object with equal claims, such as those of one template."""
+        """Return a copy of a claim whose spec is the same object as in claims with an equal spec, to save memory."""
         return msgspec.structs.replace(claim, spec=self._specs.find(claim.spec, lambda: claim.spec))
 
     # --- pods -----------------------------------------------------------------------------------------
 
     def list_allocated_nodes(self, pod: PodKey) -> set[str]:
-        """Return the nodes with devices that the claims of a pod hold."""
+        """Return the names of the nodes where a pod's claims hold devices."""
         return {device.node for device, _ in self.list_held_devices(pod)}
 
     def list_held_devices(self, pod: PodKey) -> Sequence[tuple[slices.OfferedDevice, tuple[str, ...]]]:
-        """Return the devices that a pod's claims hold, in the order of their names, each with its resources.
+        """Return the devices that a pod's claims hold, in the order of their names, each with its resource names.
 
-        Its claims are those generated or reserved for it, and those that its spec names.
+        The claims of a pod are those generated or reserved for it, and those that its spec names.
         """
         own = self._claims_by_pod.get((pod.namespace, pod.uid), ())
         if not own and not pod.claims:
@@ -246,7 +250,10 @@ class Inventory:
         return _count_names(names for device, names in self._list_allocated_devices([claim]) if device.node == node)
 
     def count_exclusive_devices(self, pod: PodKey, names: AbstractSet[str], node: str = "") -> resources.Amounts:
-        """Return how many devices a pod's claims hold exclusively, by resource, on one node or on all."""
+        """Return how many devices a pod's claims hold exclusively, in milli-units, of the resources in `names`.
+
+        Counts the devices of one node, or of all nodes if `node` is "".
+        """
         return _count_names(
             names & set(own)
             for device, own in self.list_held_devices(pod)
@@ -254,7 +261,7 @@ class Inventory:
         )
 
     def add_requests(self, pod: PodKey, container_requests: resources.FrozenAmounts) -> resources.FrozenAmounts:
-        """Return the requests of a pod with those of its claims."""
+        """Return a pod's requests: those of its containers plus those of its claims, in milli-units."""
         claimed = self.compute_requests(pod)
         return resources.freeze(Counter(container_requests) + Counter(claimed)) if claimed else container_requests
 
@@ -276,7 +283,7 @@ class Inventory:
         return [claim.spec.devices for claim in claims if claim.generated_for == pod.uid]
 
     def _count_request(self, request: objects.DeviceRequest) -> resources.Amounts:
-        """Return the number of requested devices by resource name. A request with alternatives counts as none."""
+        """Return the requested devices, in milli-units by resource name; none for a request with alternatives."""
         exact = request.exactly
         if exact is None or not exact.min_devices:
             return {}
@@ -293,7 +300,7 @@ class Inventory:
     # --- changes --------------------------------------------------------------------------------------
 
     def replace_fabrics(self, fabrics: Sequence[claim_templates.ClaimedFabric]) -> Changes:
-        """Replace the fabrics whose rails name the devices."""
+        """Replace the fabrics of the policy, whose rails give devices their resource names."""
         has_changed = self.names.replace_fabrics(fabrics)
         return Changes(nodes=frozenset(self.offered.devices_by_node) if has_changed else frozenset())
 
@@ -336,7 +343,7 @@ def _change_template(
 
 
 def _count_names(devices: Iterable[Iterable[str]]) -> resources.FrozenAmounts:
-    """Return how many devices have each of these names, in milli-units by resource name."""
+    """Return how many devices have each resource name, in milli-units, from the names of each device."""
     amounts: Counter[str] = Counter()
     for names in devices:
         amounts.update(dict.fromkeys(names, resources.UNIT))

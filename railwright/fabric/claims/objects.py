@@ -1,6 +1,7 @@
-"""Views of the objects of resource.k8s.io/v1: slices, claims and device classes; constants of them and of dranet.
+"""Views of ResourceSlice, ResourceClaim, ResourceClaimTemplate and DeviceClass (resource.k8s.io/v1).
 
-They have only the fields that railwright reads, as those in `railwright.fabric.views`.
+A view has only the fields that railwright reads, like the views in `railwright.fabric.views`. The constants are of the
+API and of dranet.
 """
 
 import functools
@@ -12,25 +13,25 @@ import msgspec
 from railwright.fabric import node_views, views
 
 DRANET = "dra.net"
-"""spec.driver of the slices of dranet, the driver of NICs that come as claims."""
+"""spec.driver of the ResourceSlices of dranet, the driver whose NICs pods request by claims."""
 RDMA_DEVICE = "dra.net/rdmaDevice"
-"""Attribute with the name of the RDMA device."""
+"""dranet's attribute with the name of the RDMA device, such as mlx5_0."""
 WITHDRAWN = frozenset(
     f"dra.net/{name}"
     for name in ("ifName", "mac", "mtu", "encapsulation", "alias", "state", "type", "ipv4", "ipv6", "ebpf")
 )
 """Attributes that dranet reads from the host's interface (pkg/inventory/db.go, addLinkAttributes).
 
-They are gone while a pod holds the device, because its interface is in the pod then.
+A slice lacks them while a pod holds the device, because the interface is then in the pod's network namespace.
 """
 MAX_DEVICES = 32
-"""Most devices of a claim (resource.k8s.io/v1, AllocationResultsMaxSize). The API server does not check their sum."""
+"""Maximum number of devices of a claim (AllocationResultsMaxSize). The API server does not add up `count`s."""
 IMPLICIT_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
-"""Each DeviceClass can be requested as an extended resource with this prefix and its name (KEP-5004)."""
+"""Prefix of the extended resource by which a container can request devices of a DeviceClass (KEP-5004)."""
 
 
 class Attribute(views.View, frozen=True):
-    """The value of a device's attribute; exactly one of the fields is set."""
+    """Value of a device's attribute: exactly one of the fields is set, by the type of the value."""
 
     string: str | None = None
     integer: int | None = msgspec.field(default=None, name="int")
@@ -39,12 +40,12 @@ class Attribute(views.View, frozen=True):
 
     @property
     def value(self) -> str | int | bool | None:
-        """The value; None if it has a type that railwright does not read."""
+        """The value, of any type; None if its type is none of these fields."""
         return next((own for own in (self.string, self.integer, self.boolean, self.version) if own is not None), None)
 
 
 class Device(views.View, frozen=True):
-    """A device of a slice."""
+    """Entry of spec.devices of a ResourceSlice."""
 
     name: str = ""
     attributes: dict[str, Attribute] | None = None
@@ -53,7 +54,7 @@ class Device(views.View, frozen=True):
 
 
 class ResourcePool(views.View, frozen=True):
-    """The pool of a slice. Slices of an old generation are obsolete; a pool without all its slices is incomplete."""
+    """spec.pool of a ResourceSlice: slices of an old generation are obsolete, and a pool may lack slices."""
 
     name: str = ""
     generation: int = 0
@@ -70,25 +71,25 @@ class ResourceSliceSpec(views.View, frozen=True):
 
     @property
     def devices(self) -> Sequence[Device]:
-        """Devices; empty if absent."""
+        """Devices of the slice; empty if the field is absent."""
         return self.devices_or_none or ()
 
 
 class ResourceSlice(views.View, frozen=True):
-    """Devices that a driver offers, usually those of one node."""
+    """ResourceSlice: devices that a driver offers, usually of one node."""
 
     metadata: views.ObjectMeta = views.ObjectMeta()
     spec: ResourceSliceSpec = ResourceSliceSpec()
 
 
 class CelSelector(views.View, frozen=True):
-    """A CEL expression over `device`."""
+    """selectors[].cel: a CEL expression about the variable `device`."""
 
     expression: str = ""
 
 
 class DeviceSelector(views.View, frozen=True):
-    """A selector of devices."""
+    """selectors[] of a DeviceClass or of a request."""
 
     cel: CelSelector | None = None
 
@@ -101,19 +102,19 @@ class DeviceClassSpec(views.View, frozen=True):
 
 
 class DeviceClass(views.View, frozen=True):
-    """A class of devices: those for which all expressions are true."""
+    """DeviceClass: the devices for which all its CEL expressions are true."""
 
     metadata: views.ObjectMeta = views.ObjectMeta()
     spec: DeviceClassSpec = DeviceClassSpec()
 
     @property
     def expressions(self) -> tuple[str, ...]:
-        """The CEL expressions of the class."""
+        """The CEL expressions of the class's selectors. All must be true."""
         return read_expressions(self.spec.selectors)
 
 
 class ExactDeviceRequest(views.View, frozen=True):
-    """One kind of device that a claim requests, and how many."""
+    """requests[].exactly, or an alternative in firstAvailable: a DeviceClass, selectors, and a number of devices."""
 
     device_class_name: str = ""
     selectors: tuple[DeviceSelector, ...] | None = None
@@ -123,17 +124,17 @@ class ExactDeviceRequest(views.View, frozen=True):
 
     @property
     def expressions(self) -> tuple[str, ...]:
-        """The CEL expressions of the request."""
+        """The CEL expressions of the request's selectors. All must be true."""
         return read_expressions(self.selectors)
 
     @property
     def min_devices(self) -> int:
-        """Minimum number of devices for the request; 0 if its mode is unknown."""
+        """Minimum number of devices that are allocated; 0 for admin access and for an unknown allocationMode."""
         return 0 if self.admin_access else {"ExactCount": self.count, "All": 1}.get(self.allocation_mode, 0)
 
 
 class DeviceRequest(views.View, frozen=True):
-    """A request of a claim: one kind of device, or the first of several that is available."""
+    """requests[] of a claim: `exactly` one request, or the first of several alternatives that is available."""
 
     name: str = ""
     exactly: ExactDeviceRequest | None = None
@@ -141,12 +142,12 @@ class DeviceRequest(views.View, frozen=True):
 
     @property
     def alternatives(self) -> Sequence[ExactDeviceRequest]:
-        """The alternatives of the request, the preferred one first."""
+        """The alternatives of the request, the preferred first; only one for `exactly`."""
         return (self.exactly,) if self.exactly is not None else self.first_available or ()
 
 
 class DeviceConstraint(views.View, frozen=True):
-    """A constraint of a claim: the devices of these requests, or of all, have one value of the attribute."""
+    """constraints[] of a claim: devices of these requests, or of all, have one value of an attribute in common."""
 
     requests: tuple[str, ...] | None = None
     match_attribute: str = ""
@@ -160,12 +161,12 @@ class DeviceClaim(views.View, frozen=True):
 
     @property
     def requests(self) -> Sequence[DeviceRequest]:
-        """Requests; empty if absent."""
+        """Requests of the claim; empty if the field is absent."""
         return self.requests_or_none or ()
 
     @property
     def constraints(self) -> Sequence[DeviceConstraint]:
-        """Constraints; empty if absent."""
+        """Constraints of the claim; empty if the field is absent."""
         return self.constraints_or_none or ()
 
 
@@ -176,26 +177,26 @@ class ResourceClaimSpec(views.View, frozen=True):
 
 
 class TemplateClaimSpec(views.View, frozen=True):
-    """spec of the claims of a template. `devices` is kept whole, because its hash is in the template's name."""
+    """spec.spec of a ResourceClaimTemplate. `devices` keeps all fields, because a hash of them is in the name."""
 
     devices: Any = None
 
 
 class ClaimTemplateSpec(views.View, frozen=True):
-    """spec of a ResourceClaimTemplate: the spec of the claims."""
+    """spec of a ResourceClaimTemplate, which contains the spec of the claims."""
 
     spec: TemplateClaimSpec = TemplateClaimSpec()
 
 
 class ResourceClaimTemplate(views.View, frozen=True, dict=True, gc=True):
-    """A template from which the claim of a pod is generated."""
+    """ResourceClaimTemplate, from which Kubernetes generates a claim for each pod that names it."""
 
     metadata: views.ObjectMeta = views.ObjectMeta()
     spec: ClaimTemplateSpec = ClaimTemplateSpec()
 
     @functools.cached_property
     def devices(self) -> DeviceClaim:
-        """The devices of the claims; none if they have fields that railwright does not know."""
+        """spec.spec.devices as a view; without requests if a field has a type that the view does not know."""
         try:
             return msgspec.convert(self.spec.spec.devices or {}, DeviceClaim)
         except msgspec.ValidationError:
@@ -203,12 +204,12 @@ class ResourceClaimTemplate(views.View, frozen=True, dict=True, gc=True):
 
     @property
     def device_classes(self) -> frozenset[str]:
-        """The DeviceClasses that the template's requests name."""
+        """Names of the DeviceClasses in the template's requests."""
         return frozenset(kind.device_class_name for request in self.devices.requests for kind in request.alternatives)
 
 
 class DeviceResult(views.View, frozen=True):
-    """A device that was allocated for a request."""
+    """status.allocation.devices.results[] of a ResourceClaim: a device that was allocated."""
 
     driver: str = ""
     pool: str = ""
@@ -218,7 +219,7 @@ class DeviceResult(views.View, frozen=True):
 
 
 class DeviceAllocation(views.View, frozen=True):
-    """The devices that were allocated to a claim."""
+    """status.allocation.devices of a ResourceClaim."""
 
     results: list[DeviceResult] | None = None
 
@@ -230,7 +231,7 @@ class AllocationResult(views.View, frozen=True):
 
 
 class Consumer(views.View, frozen=True):
-    """A pod, or another object, for which a claim is reserved."""
+    """status.reservedFor[] of a ResourceClaim: usually a pod."""
 
     resource: str = ""
     uid: str = ""
@@ -244,7 +245,7 @@ class ResourceClaimStatus(views.View, frozen=True):
 
 
 class ResourceClaim(views.View, frozen=True):
-    """A claim of devices, generated for a pod or written by a user."""
+    """ResourceClaim, generated for a pod or written by a user."""
 
     metadata: views.ObjectMeta = views.ObjectMeta()
     spec: ResourceClaimSpec = ResourceClaimSpec()
@@ -252,12 +253,12 @@ class ResourceClaim(views.View, frozen=True):
 
     @property
     def results(self) -> Sequence[DeviceResult]:
-        """Allocated devices; empty if the claim is not allocated."""
+        """Allocated devices of the claim; empty before allocation."""
         return (self.status.allocation.devices.results or ()) if self.status.allocation else ()
 
     @property
     def generated_for(self) -> str:
-        """UID of the pod for which the claim was generated from a template; "" for a claim of another origin."""
+        """UID of the pod for which the claim was generated from a template; "" for any other claim."""
         owner = self.metadata.controller
         return owner.uid if owner is not None and owner.api_version == "v1" and owner.kind == "Pod" else ""
 
@@ -269,11 +270,14 @@ class ResourceClaim(views.View, frozen=True):
 
 
 def read_expressions(selectors: Sequence[DeviceSelector] | None) -> tuple[str, ...]:
-    """Return the CEL expressions of selectors. All must be true."""
+    """Return the CEL expressions of selectors."""
     return tuple(selector.cel.expression for selector in selectors or () if selector.cel is not None)
 
 
 def find_attribute(device: Device, driver: str, name: str) -> Attribute | None:
-    """Return the attribute DOMAIN/NAME. A slice may leave out the driver's own domain (Kubernetes' package cel)."""
+    """Return a device's attribute with the name DOMAIN/NAME, or None.
+
+    A slice may omit the domain if it is the driver's name (Kubernetes' package cel).
+    """
     attributes = device.attributes or {}
     return attributes.get(name) or attributes.get(name.removeprefix(f"{driver}/"))

@@ -1,6 +1,7 @@
-"""Reads and writes plain CEL expressions: comparisons of a device's driver and attributes with constants, joined by &&.
+"""Reads and writes simple CEL expressions: comparisons of a device's driver and attributes with constants, with &&.
 
-DeviceClasses of drivers mostly consist of these. Other expressions are not evaluated, and their devices do not count.
+Most DeviceClasses of drivers have only such expressions. Any other expression is not evaluated: the devices of its
+DeviceClass do not count.
 """
 
 import json
@@ -12,7 +13,7 @@ from railwright.fabric.claims import objects
 
 
 class Term(NamedTuple):
-    """A condition on a device: the value of an attribute, DOMAIN/NAME, or that it exists.
+    """Condition on a device: its attribute DOMAIN/NAME has a value or, without a value, exists.
 
     The name "" stands for the device's driver.
     """
@@ -22,7 +23,7 @@ class Term(NamedTuple):
 
 
 Selection = Sequence[Term]
-"""The terms of plain expressions. All must be true."""
+"""Terms of the expressions of a DeviceClass. A device is selected if it meets all."""
 
 _TEXT = r"""(?:"[^"\\\r\n]*"|'[^'\\\r\n]*')"""
 _TERM = re.compile(
@@ -34,7 +35,7 @@ _TERM = re.compile(
 
 
 def parse_terms(expressions: Iterable[str]) -> Selection | None:
-    """Return the terms of all expressions. Return None if one of them is not plain."""
+    """Return the terms of all expressions; None if one of them is not of the simple form."""
     # an expression with && inside of a string is split there too: no part is then a term, so it is not plain
     terms = [_read_term(term.strip()) for expression in expressions for term in expression.split("&&")]
     plain = [term for term in terms if term is not None]
@@ -42,7 +43,7 @@ def parse_terms(expressions: Iterable[str]) -> Selection | None:
 
 
 def selects_device(selection: Selection, device: objects.Device, driver: str) -> bool:
-    """True if a device is selected. A device without the attribute is not, as for kube-scheduler."""
+    """True if a device meets all terms. A device that lacks an attribute does not meet its term."""
     return all(_meets_term(term, device, driver) for term in selection)
 
 
@@ -72,7 +73,7 @@ def _read_term(text: str) -> Term | None:
 
 
 def build_expression(attribute: str, values: Iterable[str | int]) -> str:
-    """Return the expression that is true for devices whose attribute (domain/name) has one of the values.
+    """Return the CEL expression that is true for devices whose attribute DOMAIN/NAME has one of the values.
 
     The expression tests the attribute with has(), because reading an attribute that a device lacks is an error that
     keeps kube-scheduler from scheduling the pod.

@@ -1,7 +1,6 @@
-"""Indexes the devices that ResourceSlices offer: by name, and by node.
+"""Indexes the devices of ResourceSlices by name and by node.
 
-Updated by events, which may arrive in any order and repeatedly. Devices that slices offer to several nodes are left
-out.
+Updated by events, which may arrive in any order and repeatedly. Devices that several nodes may use are left out.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,7 +14,7 @@ _MAX_ATTRIBUTES = 1 << 16  # distinct ones that are shared; UUIDs and addresses 
 
 
 class DeviceId(msgspec.Struct, frozen=True, cache_hash=True):
-    """The name of a device in allocation results."""
+    """Driver, pool and name, which together identify a device in ResourceClaims."""
 
     driver: str
     pool: str
@@ -23,7 +22,7 @@ class DeviceId(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class OfferedDevice(msgspec.Struct, frozen=True):
-    """A device in the current generation of its pool."""
+    """Device of a ResourceSlice, with its node."""
 
     id: DeviceId
     node: str
@@ -35,13 +34,13 @@ class OfferedDevice(msgspec.Struct, frozen=True):
         return f"{taint.key}{taint.value and f'={taint.value}'}:{taint.effect}" if taint is not None else ""
 
     def get_value(self, attribute: str) -> object:
-        """Return the value of an attribute by its qualified name; None if the device has none."""
+        """Return the value of the device's attribute DOMAIN/NAME; None if the device lacks it."""
         value = objects.find_attribute(self.device, self.id.driver, attribute)
         return value.value if value is not None else None
 
 
 class SliceIndex:
-    """Indexes the devices of all slices, by name and by node."""
+    """Devices of all ResourceSlices, by name and by node."""
 
     def __init__(self) -> None:
         self._slices_by_pool: dict[_Pool, dict[str, objects.ResourceSlice]] = {}
@@ -51,7 +50,7 @@ class SliceIndex:
         self.devices_by_node: dict[str, dict[DeviceId, OfferedDevice]] = {}
 
     def share_attributes(self, offered: objects.ResourceSlice) -> objects.ResourceSlice:
-        """Return a decoded slice that shares one object for equal attributes, which most nodes have in common."""
+        """Return the slice, with equal attributes of all slices replaced by one object, to save memory."""
         if len(self._attributes) >= _MAX_ATTRIBUTES:
             self._attributes.clear()  # existing references stay valid
         for device in offered.spec.devices:
@@ -60,7 +59,10 @@ class SliceIndex:
         return offered
 
     def replace_slice(self, before: objects.ResourceSlice | None, after: objects.ResourceSlice | None) -> set[str]:
-        """Add, update or remove a slice. Returns the nodes whose devices may have changed."""
+        """Record an added, updated or deleted slice. Return the nodes whose devices may have changed.
+
+        `before` is None for an added slice, `after` for a deleted one.
+        """
         pools = dict.fromkeys([_get_pool(offered) for offered in (before, after) if offered is not None])
         if before is not None:
             del self._slices_by_pool[_get_pool(before)][before.metadata.name]
@@ -95,12 +97,15 @@ class SliceIndex:
 
 
 def identify_device(result: objects.DeviceResult) -> DeviceId:
-    """Return the identity of an allocated device: driver, pool and name."""
+    """Return driver, pool and name of an allocated device."""
     return DeviceId(result.driver, result.pool, result.device)
 
 
 def get_sort_key(device: DeviceId) -> tuple[str, str, str]:
-    """Return a sort key that gives equal nodes one order of devices. Pools, often named like the node, count last."""
+    """Return a sort key: driver, name, pool. Nodes with equal devices get the same order.
+
+    The pool counts last, because it is often named after its node.
+    """
     return device.driver, device.device, device.pool
 
 
@@ -109,14 +114,14 @@ def _get_pool(offered: objects.ResourceSlice) -> _Pool:
 
 
 def _list_newest_slices(slices: Collection[objects.ResourceSlice]) -> list[objects.ResourceSlice]:
-    """Return the slices of a pool in its newest generation; none if one is missing."""
+    """Return the slices of a pool's newest generation; none while one of them has not arrived."""
     newest = max((offered.spec.pool.generation for offered in slices), default=0)
     current = [offered for offered in slices if offered.spec.pool.generation == newest]
     return current if current and len(current) >= current[0].spec.pool.resource_slice_count else []
 
 
 def _list_devices(offered: objects.ResourceSlice) -> list[OfferedDevice]:
-    """Return the devices of a slice that belong to one node."""
+    """Return the devices of a slice that name one node."""
     spec = offered.spec
     return [
         OfferedDevice(id=DeviceId(spec.driver, spec.pool.name, device.name), node=node, device=device)

@@ -1,7 +1,7 @@
-"""Reads the variables that mpirun passes to its ranks, and those that a shell script exports, from command lines.
+"""Reads from command lines the variables that mpirun passes to its ranks, and those that a shell script exports.
 
-Reads `command` and `args`, scripts after `bash -c`, and the options of mpirun. Unreadable parts are skipped, nothing is
-executed, and a value that a shell would compute is unknown.
+Reads `command` and `args`, scripts after `bash -c`, and the options of mpirun. Skips parts that it cannot read, and
+executes nothing. A value that a shell would compute is unknown.
 """
 
 import itertools
@@ -43,9 +43,9 @@ MAX_LENGTH = 1 << 20  # characters of a whole command line: the API server store
 
 
 class CommandSettings(msgspec.Struct, frozen=True):
-    """The settings of a command line.
+    """Variables that a command line sets.
 
-    `exported` reach the processes that the script starts, `passed` the ranks that mpirun starts.
+    `exported` are set in the processes that the script starts, `passed` in the ranks that mpirun starts.
     """
 
     exported: tuple[rule_types.Setting, ...] = ()
@@ -58,7 +58,7 @@ _NO_SETTINGS = CommandSettings()
 
 
 def list_read_variables(words: Sequence[str]) -> frozenset[str]:
-    """Return the NCCL_ variables that scripts read themselves. `NAME=$NAME` does not count."""
+    """Return the NCCL_ variables whose value a script on the command line uses. `NAME=$NAME` does not count."""
     return frozenset(
         match["name"]
         for word in words
@@ -69,17 +69,17 @@ def list_read_variables(words: Sequence[str]) -> frozenset[str]:
 
 
 def is_linted_variable(name: str) -> bool:
-    """True for a variable that lint checks."""
+    """True if lint checks variables of this name, by its prefix."""
     return name.startswith(RELEVANT)
 
 
 def may_contain_settings(words: Sequence[str]) -> bool:
-    """False if a command line certainly has no settings."""
+    """True if the words contain a linted variable's prefix, mpirun or a benchmark's name: only then are they read."""
     return any(map("".join(words).__contains__, HINTS))
 
 
 def read_settings(words: Sequence[str], max_length: int = MAX_LENGTH) -> CommandSettings:
-    """Return the settings of a command line. A line of more than `max_length` characters has none. Never raises."""
+    """Return the variables that a command line sets; none if it has more than `max_length` characters. Never raises."""
     if sum(map(len, words)) > max_length or not may_contain_settings(words):
         return _NO_SETTINGS
     parser = _Parser()
@@ -89,7 +89,7 @@ def read_settings(words: Sequence[str], max_length: int = MAX_LENGTH) -> Command
 
 
 class _Parser:
-    """Collects the settings of one command line."""
+    """Collects the variables that one command line sets."""
 
     def __init__(self) -> None:
         self.exported: list[rule_types.Setting] = []
@@ -97,7 +97,7 @@ class _Parser:
         self.launches = False
 
     def parse_command(self, words: list[str], depth: int) -> None:
-        """Parse a simple command."""
+        """Parse one command of a script: assignments, a shell with its script, or mpirun with its options."""
         if depth > _MAX_DEPTH:
             return
         launcher = next((index for index, word in enumerate(words) if _get_program(word) in _LAUNCHERS), None)
@@ -124,7 +124,7 @@ class _Parser:
                 return  # a script file and its arguments follow
 
     def _parse_assignments(self, words: list[str]) -> None:
-        """Parse NAME=VALUE before a command, after `env`, or exported."""
+        """Parse NAME=VALUE before a command, and after `env`, `export`, `declare`, `typeset` or `set`."""
         where = _PLACE
         for word in words:
             match = _ASSIGNMENT.fullmatch(word)
@@ -150,12 +150,12 @@ def _get_program(word: str) -> str:
 
 
 def _get_literal(value: str) -> str | None:
-    """Return the value, or None if a shell or kubelet would expand it."""
+    """Return the value; None if a shell or kubelet would expand it."""
     return None if "$" in value or "`" in value else value
 
 
 def _split_commands(script: str) -> Iterator[list[str]]:
-    """Yield the words of each command of a script. Lines without a relevant word are skipped."""
+    """Yield the words of each command of a script. Skip lines that cannot set a linted variable."""
     for line in script.replace("\\\n", " ").split("\n"):
         command: list[str] = []
         for token in (*_tokenize(line), ";") if may_contain_settings([line]) else ():
@@ -167,7 +167,7 @@ def _split_commands(script: str) -> Iterator[list[str]]:
 
 
 def _tokenize(line: str) -> list[str]:
-    """Return the words of a line, up to a length that no script in use has."""
+    """Return the words in the first `_MAX_LINE` characters of a line."""
     lexer = shlex.shlex(line[:_MAX_LINE], posix=True, punctuation_chars="".join(sorted(_SEPARATORS)))
     lexer.whitespace_split = True
     try:

@@ -1,4 +1,4 @@
-"""Runs the rules on the ranks of a container, and formats the findings as admission warnings."""
+"""Runs the lint rules on the ranks of a container, and turns findings into admission warnings."""
 
 import functools
 from collections.abc import Iterator, Sequence
@@ -16,12 +16,12 @@ _RANK_RULES = tuple(rule for rule in RULES if not rule.settings)
 
 @functools.lru_cache(maxsize=1024)
 def find_rules(variable: str) -> tuple[rule_types.Rule, ...]:
-    """Return the rules that read a variable. Pass at most the first `LONGEST_NAME` characters of its name."""
+    """Return the rules that check a variable. Callers truncate its name to `LONGEST_NAME` characters."""
     return tuple(rule for rule in RULES if rule.reads(variable))
 
 
 def check_ranks(ranks: rule_types.RankContext) -> tuple[rule_types.Finding, ...]:
-    """Return the findings without duplicates, sorted by severity, then by code, then in the order of the settings."""
+    """Return the findings about a container's ranks, without duplicates: errors first, then by code."""
     findings = dict.fromkeys(_list_findings(ranks))
     return tuple(sorted(findings, key=lambda finding: (_ORDER[finding.severity], finding.code)))
 
@@ -37,6 +37,6 @@ def _list_findings(ranks: rule_types.RankContext) -> Iterator[rule_types.Finding
 
 
 def list_warnings(findings: Sequence[rule_types.Finding]) -> tuple[reason.Reason, ...]:
-    """Return a warning for each finding, without duplicates. Its code is the rule's."""
+    """Return the findings as admission warnings, without duplicates. The code of a warning is that of the rule."""
     messages = dict.fromkeys((finding.code, finding.message) for finding in findings)
     return tuple([reason.Reason(code, message) for code, message in messages])

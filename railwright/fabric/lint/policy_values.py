@@ -1,4 +1,4 @@
-"""Lints the variables, devices and interfaces of a policy with the same rules as those of a pod."""
+"""Lints variables, devices, interfaces and shared memory in a policy, with the rules for pods."""
 
 from collections.abc import Iterator, Mapping
 
@@ -13,7 +13,7 @@ from railwright.fabric.reasons import reason
 
 
 def list_warnings(document: model.PolicyDocument) -> tuple[reason.Reason, ...]:
-    """Return a warning, with the key, for each finding about a value of the policy."""
+    """Return a warning for each finding about a value of the policy. The message names the key."""
     findings: list[rule_types.Finding] = []
     for index, shape in enumerate(document.node_shapes):
         devices = {f"nodeShapes[{index}].devices.{rail}": device for rail, device in shape.devices.items()}
@@ -27,7 +27,7 @@ def list_warnings(document: model.PolicyDocument) -> tuple[reason.Reason, ...]:
 
 
 def _check_fabric(path: str, fabric: model.Fabric) -> Iterator[rule_types.Finding]:
-    """Yield the findings about the values of a fabric, without `env`."""
+    """Yield the findings about a fabric's devices, primary interface and shared memory."""
     devices = {f"{path}.rails[{index}].device": rail.device or "" for index, rail in enumerate(fabric.rails)}
     yield from _check_devices(devices)
     present, primary = _name_interfaces(fabric), fabric.primary_interface
@@ -45,15 +45,15 @@ def _check_fabric(path: str, fabric: model.Fabric) -> Iterator[rule_types.Findin
 
 
 def _check_devices(devices: Mapping[str, str]) -> Iterator[rule_types.Finding]:
-    """Yield a finding for each device, keyed by its policy key, that looks like a misspelt name of a driver."""
+    """Yield a finding for each misspelt device name, such as m1x5_0. `devices` has the names by policy key."""
     for path, device in devices.items():
         if problem := device_lists.describe_misspelling(device):
             yield device_lists.check_listed_devices.build_finding(f"{path}: {problem}")
 
 
 def _check_variables(document: model.PolicyDocument, fabric: model.Fabric) -> list[rule_types.Finding]:
-    """Return the findings about `env` of a fabric, as if a pod that gets all its rails set the variables itself."""
-    # rules accept values of the policy, and those that are found in the pod yield to them
+    """Return the findings about `env` of a fabric, checked like variables of a pod with all rails of the fabric."""
+    # rules accept values that the policy has, and report none beside found devices: neither may hide a finding here
     checked = msgspec.structs.replace(fabric, env={}, resolve="never")
     use = rank_contexts.build_full_use(document, checked)
     present = _name_interfaces(fabric)
@@ -72,7 +72,7 @@ def _check_variables(document: model.PolicyDocument, fabric: model.Fabric) -> li
 
 
 def _name_interfaces(fabric: model.Fabric) -> tuple[str, ...] | None:
-    """Return the interfaces of a pod, that of the cluster network first; None if they do not follow from the policy."""
+    """Return the interfaces of the fabric's pods, eth0 first; None if the policy alone does not determine them."""
     if fabric.host_network or fabric.claims is not None or rank_contexts.has_rails_without_multus(fabric):
         return None
     selections = [

@@ -1,7 +1,7 @@
-"""Builds the rank context of each container of a pod that runs ranks or starts them, and the context of its fabric.
+"""Builds the input of lint rules (RankContext, FabricContext) for the containers of a pod that run or start ranks.
 
-Reads the settings of a container in NCCL's order of precedence: those that mpirun passes, those that its script
-exports, its environment, its nccl.conf.
+The settings of a container are in NCCL's order of precedence: those that mpirun passes, those that its script exports,
+its environment, its nccl.conf.
 """
 
 import collections
@@ -30,7 +30,7 @@ DEFAULT_ACCELERATORS = ("nvidia.com/gpu",)  # the default of the policy's key `a
 
 
 class FabricUse(msgspec.Struct, frozen=True):
-    """The policy, the fabric and the rails that a pod uses. All empty without a policy."""
+    """Policy, fabric and rails that a pod uses; all empty if the policy is unknown."""
 
     document: policies.PolicyDocument | None = None
     fabric: policies.Fabric | None = None
@@ -40,18 +40,18 @@ class FabricUse(msgspec.Struct, frozen=True):
 
     @property
     def devices(self) -> dict[str, int]:
-        """Return the devices that the rails request, by resource."""
+        """Number of devices that a pod requests for its rails, by resource."""
         counts = collections.Counter(rail.resource for rail in self.rails if rail.resource)
         return {resource: self.fabric.count_devices(rails) for resource, rails in counts.items()} if self.fabric else {}
 
     @property
     def accelerators(self) -> tuple[str, ...]:
-        """Return the resources that mark a training container."""
+        """Resources of accelerators: a container that requests one is a training container."""
         return self.document.accelerators if self.document else DEFAULT_ACCELERATORS
 
 
 class JobContext(msgspec.Struct, frozen=True):
-    """What is known of the ranks beside their container: the fabric, and the job's settings."""
+    """Facts about the ranks that their container does not show: their fabric and networks, and the job's launcher."""
 
     use: FabricUse = FabricUse()
     networks: Networks = ()
@@ -68,7 +68,7 @@ MAX_COMMAND = 8192  # characters of a command line at admission: longer ones tak
 
 
 def select_rank_containers(pod: views.Pod, accelerators: Sequence[str]) -> tuple[int, ...]:
-    """Return the app containers that request an accelerator, have NCCL settings or start ranks."""
+    """Return the indexes of the app containers that request an accelerator or set a linted variable."""
     return tuple(
         index
         for index, container in enumerate(pod.spec.containers)
@@ -80,7 +80,7 @@ def select_rank_containers(pod: views.Pod, accelerators: Sequence[str]) -> tuple
 
 
 def build_context(pod: views.Pod, index: int, job: JobContext) -> rule_types.RankContext:
-    """Build the context of the ranks in one app container. Never raises because of the pod's content."""
+    """Return the rank context of the app container at `index`. No content of a pod makes it raise."""
     container = pod.spec.containers[index]
     amounts = _read_extended_resources(container)
     accelerators = job.use.accelerators
@@ -114,7 +114,7 @@ def build_context(pod: views.Pod, index: int, job: JobContext) -> rule_types.Ran
 
 
 def _list_command_words(container: views.Container) -> tuple[str, ...]:
-    """Return the command line, without the shell that sources the fabric's script before it."""
+    """Return `command` and `args`, without the shell that injection puts before them to source a script."""
     command = container.command or []
     is_sourced = len(command) > _SHELL_WORDS and command[1] == "-c" and command[2].endswith(_SOURCES)
     return (*(command[_SHELL_WORDS:] if is_sourced else command), *(container.args or ()))
@@ -123,7 +123,7 @@ def _list_command_words(container: views.Container) -> tuple[str, ...]:
 def list_passed_settings(
     pod: views.Pod, index: int, max_length: int = commands.MAX_LENGTH
 ) -> tuple[rule_types.Setting, ...]:
-    """Return the settings that a container's mpirun passes to its ranks."""
+    """Return the variables that mpirun in the container at `index` passes to its ranks."""
     container = pod.spec.containers[index]
     return _resolve_passed_settings(read_command_settings(container, max_length), _list_environment(container))
 
@@ -131,7 +131,7 @@ def list_passed_settings(
 def _resolve_passed_settings(
     command: commands.CommandSettings, env: Sequence[rule_types.Setting]
 ) -> tuple[rule_types.Setting, ...]:
-    """Return the settings that mpirun passes. `-x NAME` passes the container's own value."""
+    """Return the variables that mpirun passes. `-x NAME` passes the value of the container's environment."""
     own = {setting.name: setting.value for setting in (*env, *command.exported)}
     return tuple(
         msgspec.structs.replace(setting, value=own.get(setting.name)) if setting.value is None else setting
@@ -140,12 +140,12 @@ def _resolve_passed_settings(
 
 
 def starts_ranks(pod: views.Pod) -> bool:
-    """True if a container runs mpirun."""
+    """True if a container of the pod runs mpirun."""
     return any(read_command_settings(container).launches for container in pod.spec.containers)
 
 
 def count_accelerators(container: views.Container, accelerators: Sequence[str]) -> int:
-    """Return the number of accelerators that a container requests."""
+    """Return the sum of these resources in a container's requests."""
     amounts = _read_extended_resources(container)
     return sum(amounts.get(name, 0) for name in accelerators)
 
@@ -153,19 +153,19 @@ def count_accelerators(container: views.Container, accelerators: Sequence[str]) 
 def read_command_settings(
     container: views.Container, max_length: int = commands.MAX_LENGTH
 ) -> commands.CommandSettings:
-    """Return the settings in a container's command line. A line of more than `max_length` characters is not read."""
+    """Return the variables that a container's command line sets; none if it exceeds `max_length` characters."""
     words = _list_command_words(container)
     return commands.read_settings(words, max_length) if words else commands.CommandSettings()
 
 
 def has_unread_settings(container: views.Container) -> bool:
-    """True if a container's command line is too long to be read at admission and names a variable of NCCL."""
+    """True if a command line is too long to be read at admission and contains NCCL_."""
     words = _list_command_words(container)
     return sum(map(len, words)) > MAX_COMMAND and any("NCCL_" in word for word in words)
 
 
 def read_nccl_conf(text: str) -> tuple[rule_types.Setting, ...]:
-    """Return the lines of an nccl.conf, each as a setting."""
+    """Return the settings in the text of an nccl.conf, one for each line NAME=VALUE."""
     return tuple(
         rule_types.Setting(name[: conf.MAX_LENGTH], value[: conf.MAX_LENGTH], f"line {number}")
         for number, line in enumerate(text.split("\n"), start=1)
@@ -175,7 +175,7 @@ def read_nccl_conf(text: str) -> tuple[rule_types.Setting, ...]:
 
 
 def _list_node_labels(spec: views.PodSpec) -> frozenset[str]:
-    """Return the keys of the labels by which a pod selects nodes."""
+    """Return the keys of node labels in a pod's nodeSelector and required node affinity."""
     affinity = spec.affinity.node_affinity if spec.affinity else None
     terms = (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
     by_affinity = [expression.key for term in terms for expression in term.match_expressions or ()]
@@ -200,7 +200,7 @@ def _list_settings(
 
 
 def limit_settings(settings: Sequence[rule_types.Setting]) -> tuple[rule_types.Setting, ...]:
-    """Return the first `_MAX_SETTINGS` settings, for admission. Values longer than `_MAX_VALUE` become None."""
+    """Return the first 64 settings, so that admission stays fast. Values above 4,096 characters become None."""
     return tuple(
         msgspec.structs.replace(setting, value=None) if len(setting.value or "") > _MAX_VALUE else setting
         for setting in settings[:_MAX_SETTINGS]
@@ -208,9 +208,9 @@ def limit_settings(settings: Sequence[rule_types.Setting]) -> tuple[rule_types.S
 
 
 def _list_environment(container: views.Container) -> list[rule_types.Setting]:
-    """Return the relevant entries of the environment. If entries have the same name, Kubernetes uses the last one.
+    """Return the linted variables of a container's `env`: the last entry of each name, which is the one that counts.
 
-    A value from another source, or with a reference to expand, is unknown.
+    A value from `valueFrom`, or with a reference $(NAME), is unknown.
     """
     entries = {
         entry.name: (index, entry)
@@ -237,15 +237,15 @@ def _runs_mounted_script(pod: views.Pod, container: views.Container) -> bool:
 
 
 def _read_extended_resources(container: views.Container) -> dict[str, int]:
-    """Return the whole amounts of extended resources that a container requests, without invalid ones."""
+    """Return the extended resources that a container requests, without amounts that are no positive number."""
     amounts = {name: quantity.read_units(text) for name, text in container.requests.items() if "/" in name}
     return {name: amount for name, amount in amounts.items() if amount > 0}
 
 
 def _list_mounts(pod: views.Pod, container: views.Container) -> dict[str, str]:
-    """Return the origin of the mount at each path: "hostPath", "policy" or "other".
+    """Return the origin of each mount by its path: "hostPath", "policy" or "other".
 
-    In the host's IPC namespace, /dev/shm counts as "hostPath".
+    In a pod with hostIPC, the origin of /dev/shm is "hostPath".
     """
     on_host = {volume.name for volume in pod.spec.volumes if volume.host_path is not None}
     mounts = {
@@ -260,7 +260,7 @@ def _list_mounts(pod: views.Pod, container: views.Container) -> dict[str, str]:
 
 
 def _read_shared_memory_size(pod: views.Pod, container: views.Container) -> int | None:
-    """Return the bytes of the memory volume at /dev/shm: 0 without a limit, None without such a volume."""
+    """Return the size in bytes of the memory volume at /dev/shm: 0 if it has no limit, None if there is no volume."""
     for mount in container.volume_mounts:
         for volume in pod.spec.volumes if mount.path == names.DEV_SHM else ():
             directory = volume.empty_dir or {}
@@ -274,13 +274,13 @@ def _read_shared_memory_size(pod: views.Pod, container: views.Container) -> int 
 
 
 def build_full_use(document: policies.PolicyDocument, fabric: policies.Fabric | None) -> FabricUse:
-    """Return the use of a fabric by pods with all its rails. `fabric` is None if it is unknown."""
+    """Return the use of a fabric by a pod that gets all its rails. `fabric` is None if it is unknown."""
     rails = fabric.rails if fabric else ()
     return FabricUse(document, fabric, rails, frozenset([rail.resource for rail in rails if rail.resource]))
 
 
 def build_fabric_context_with_networks(pod: views.Pod, attached: Networks, use: FabricUse) -> rule_types.FabricContext:
-    """Build the context of a pod with the networks that its annotation selects."""
+    """Return the fabric context of a pod, with the interfaces of the networks that its annotation selects."""
     context = build_fabric_context(use, pod)
     if pod.spec.host_network or attached is None or awaits_injection(pod, use):
         return context
@@ -292,7 +292,7 @@ def build_fabric_context_with_networks(pod: views.Pod, attached: Networks, use: 
 
 
 def build_fabric_context(use: FabricUse, pod: views.Pod | None = None) -> rule_types.FabricContext:
-    """Build the context of ranks. Without a pod, the ranks are those of a launcher or of a file."""
+    """Return the fabric context of ranks, without interfaces. `pod` is None if only a launcher or a file is known."""
     fabric, document = use.fabric, use.document
     if fabric is None or document is None:
         return rule_types.FabricContext()
@@ -311,7 +311,7 @@ def build_fabric_context(use: FabricUse, pod: views.Pod | None = None) -> rule_t
 
 
 def _list_preflight_variables(pod: views.Pod, fabric: policies.Fabric) -> frozenset[str]:
-    """Return the variables that the preflight sets in a pod, because the policy does not name its devices."""
+    """Return the variables that the preflight sets in a pod whose device names are not in the policy."""
     skipped = {word.strip() for word in pod.metadata.annotations.get(names.SKIP, "").split(",")}
     is_left_out = fabric.resolve == "never" or not fabric.nccl.derive or not skipped.isdisjoint(("env", "preflight"))
     # on eRDMA admission writes the prefix that all devices have
@@ -320,20 +320,20 @@ def _list_preflight_variables(pod: views.Pod, fabric: policies.Fabric) -> frozen
 
 
 def has_rails_without_multus(fabric: policies.Fabric | None) -> bool:
-    """True if another system than Multus attaches rails: such rails have an interface and no network."""
+    """True if a rail has an interface and no network: another system than Multus attaches that rail."""
     return fabric is not None and any(rail.interface and not rail.network for rail in fabric.rails)
 
 
 def awaits_injection(pod: views.Pod, use: FabricUse) -> bool:
-    """True for a pod that is not injected yet, because the policy is unknown or the pod has to be corrected.
+    """True if injection will change the pod later: the policy is unknown, or the author must correct the pod first.
 
-    Its networks, mounts and privileges are unknown, because injection adds to them.
+    Injection adds networks, mounts and privileges, so rules cannot report that these are missing.
     """
     return use.awaits_correction or (use.document is None and intent.has_fabric_label(pod))
 
 
 def parse_pod_networks(pod: views.Pod, namespace: str) -> Networks:
-    """Return the pod's secondary networks, or None if its annotation is invalid."""
+    """Return the networks in the pod's annotation k8s.v1.cni.cncf.io/networks, or None if it is invalid."""
     try:
         return network_selection.parse(pod.metadata.annotations.get(names.NETWORKS, ""), namespace)
     except network_selection.InvalidNetworksError:

@@ -1,6 +1,6 @@
-"""Types of linting: the input of a rule, its findings, and the rule itself.
+"""Types of the linter: rules, their input and their findings.
 
-`None` means unknown, and a rule that needs an unknown value reports nothing.
+A value of None is unknown. A rule that needs an unknown value reports nothing.
 """
 
 import enum
@@ -22,14 +22,14 @@ SURROUNDING = f"{BLANKS}{QUOTES}"  # characters that do not belong to a value at
 
 
 class Severity(enum.StrEnum):
-    """Severity of a finding. Findings never cause a rejection."""
+    """Severity of a finding. Admission rejects no pod because of a finding, even of severity `error`."""
 
     ERROR = "error"
     WARNING = "warning"
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """A variable as written. `value` is None if it comes from another source (valueFrom, `-x NAME`)."""
+    """Variable as its author wrote it. `value` is None if the value is elsewhere (valueFrom, `-x NAME`)."""
 
     name: str
     value: str | None
@@ -37,17 +37,17 @@ class Setting(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The value without surrounding quotes and blanks, which rule N11 reports; "" if it is unknown."""
+        """The value without surrounding quotes and blanks (rule N11 reports these); "" if it is unknown."""
         return (self.value or "").strip(SURROUNDING)
 
     @property
     def number(self) -> int | None:
-        """The number that NCCL reads from the value, or None if that is unknown or invalid."""
+        """The number that NCCL reads from the value; None if the value is unknown or no number."""
         return None if self.value is None else integers.parse(self.value)
 
 
 class FabricContext(msgspec.Struct, frozen=True):
-    """The known properties of the fabric that the ranks use. Without a policy, most are None."""
+    """Properties of the fabric that ranks use. Without a policy, most are None."""
 
     transport: policies.Transport | None = None
     fabric: policies.Fabric | None = None
@@ -62,12 +62,12 @@ class FabricContext(msgspec.Struct, frozen=True):
 
     @property
     def control_interface(self) -> str:
-        """The primary interface, or the first one of a pod without it."""
+        """Interface for control traffic: the primary interface, or the pod's first if the pod lacks the primary."""
         return self.primary if self.interfaces is None or self.primary in self.interfaces else self.interfaces[0]
 
 
 class RankContext(msgspec.Struct, frozen=True, dict=True):
-    """A container of a pod template, with the settings and context of all processes in it."""
+    """Input of the rules: a container that runs or starts ranks, with its settings and its fabric."""
 
     title: str  # "Job prod/llm task worker container pytorch"
     settings: tuple[Setting, ...] = ()  # in NCCL's order of precedence: the first of each name is effective
@@ -90,7 +90,7 @@ class RankContext(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def effective_settings(self) -> Mapping[str, Setting]:
-        """The effective setting of each name, which is the first one, in order."""
+        """Settings by name, in order. If a name has several, the first is effective."""
         settings: dict[str, Setting] = {}
         for setting in self.settings:
             settings.setdefault(setting.name, setting)
@@ -98,34 +98,34 @@ class RankContext(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def rdma_devices(self) -> Mapping[str, int]:
-        """The requested RDMA devices by resource: resources of the fabric's rails, or with an RDMA name."""
+        """Number of requested RDMA devices by resource: resources of the fabric's rails, and known RDMA resources."""
         fabric = self.fabric_context.fabric
         rails = {rail.resource for rail in fabric.rails} if fabric else set()
         return {name: amount for name, amount in self.devices.items() if name in rails or is_rdma_resource(name)}
 
     @property
     def is_rdma_requested(self) -> bool:
-        """True if the container requests RDMA devices on a fabric that the policy does not restrict to TCP."""
+        """True if the container requests RDMA devices and the transport, if known, uses them."""
         without_rdma = self.fabric_context.transport in {policies.Transport.TCP, policies.Transport.PLUGIN}
         return bool(self.rdma_devices) and not without_rdma
 
     @property
     def is_on_efa(self) -> bool:
-        """True on AWS EFA. The policy says so or, without a policy, the requested device."""
+        """True if the fabric's transport is EFA or, without a policy, if the container requests EFA devices."""
         transport = self.fabric_context.transport
         return transport is policies.Transport.EFA or (transport is None and EFA_RESOURCE in self.devices)
 
     def get_setting(self, name: str) -> Setting | None:
-        """Return the effective setting of a name, or None if it is unset."""
+        """Return the effective setting of a variable, or None if it is unset."""
         return self.effective_settings.get(name)
 
     def get_value(self, name: str) -> str | None:
-        """Return the effective value of a name, or None if it is unset or unknown."""
+        """Return the effective value of a variable, or None if it is unset or its value is unknown."""
         return setting.value if (setting := self.effective_settings.get(name)) else None
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A reported violation of a rule. `name` is the setting, or "" if the finding is about the ranks as a whole."""
+    """Violation of a rule, as reported. `name` is the variable, or "" if the finding is about no single variable."""
 
     code: str
     severity: Severity
@@ -135,7 +135,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """The result of a rule. If the violation has a setting, NAME=VALUE comes before the message."""
+    """Violation that a rule's function yields. If it has a setting, its finding begins with NAME=VALUE."""
 
     message: str
     setting: Setting | None = None
@@ -144,11 +144,12 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """A rule: a function, and the settings that it reads. The function's docstring is the rule's section of the page.
+    """Lint rule: a code, a severity, the function that checks it, and the variables that it is about.
 
-    The docstring has a title, an explanation and, after `Source:`, the references. The function is called
-    with the setting and the ranks for each effective setting of `settings`: their names, or a function that recognizes
-    them. A rule without `settings` is called with the ranks.
+    `settings` are the names of these variables, or a function that recognizes the names. `check` is called with the
+    setting and the RankContext for each of them that is set. Without `settings`, `check` is called once, with the
+    RankContext. The docstring of `check` is the rule's section in the reference: a title, an explanation and, after
+    `Source:`, the references.
     """
 
     code: str
@@ -157,11 +158,11 @@ class Rule(msgspec.Struct, frozen=True):
     settings: frozenset[str] | Callable[[str], bool] = frozenset()
 
     def reads(self, variable: str) -> bool:
-        """True if the rule checks the settings of a variable."""
+        """True if the rule checks this variable."""
         return self.settings(variable) if callable(self.settings) else variable in self.settings
 
     def build_finding(self, message: str, name: str = "", setting: Setting | None = None) -> Finding:
-        """Return a finding of the rule about a setting, or about the key or code `name`."""
+        """Return a finding of the rule. With a setting, NAME=VALUE comes before the message."""
         if setting is None:
             return Finding(self.code, self.severity, name, "", message)
         return Finding(self.code, self.severity, setting.name, setting.where, f"{format_setting(setting)}: {message}")
@@ -170,12 +171,12 @@ class Rule(msgspec.Struct, frozen=True):
 def rule(
     code: str, severity: Severity, *, settings: frozenset[str] | Callable[[str], bool] = frozenset()
 ) -> Callable[[Callable[..., Any]], Rule]:
-    """Return a decorator that makes a function a rule."""
+    """Return a decorator that makes a Rule of a function."""
     return lambda check: Rule(code, severity, check, settings)
 
 
 def list_rules(*modules: types.ModuleType) -> tuple[Rule, ...]:
-    """Return the rules that these modules define, by code."""
+    """Return the rules that these modules define, sorted by code."""
     rules = [value for module in modules for value in vars(module).values() if isinstance(value, Rule)]
     return tuple(sorted(rules, key=lambda rule: rule.code))
 
@@ -190,22 +191,22 @@ _EXCLUSIVE = re.compile(_VIRTUAL.pattern + r"|(?<![a-z])hostdev(?![a-z])")  # ne
 
 
 def is_rdma_resource(resource: str) -> bool:
-    """True if a resource has the name of an RDMA device."""
+    """True if the name of an extended resource is one that device plugins use for RDMA devices."""
     return _RDMA.search(resource.lower()) is not None
 
 
 def is_virtual_resource(resource: str) -> bool:
-    """True if a resource has the name of a pool of virtual functions."""
+    """True if the name of an extended resource is one that device plugins use for virtual functions."""
     return _VIRTUAL.search(resource.lower()) is not None
 
 
 def is_exclusive_resource(resource: str) -> bool:
-    """True if a resource has the name of a device plugin that assigns each RDMA device to one pod."""
+    """True if the name of an extended resource is that of devices that pods do not share."""
     return _EXCLUSIVE.search(resource.lower()) is not None
 
 
 def are_devices_exclusive(transport: policies.Transport | None, resources: frozenset[str]) -> bool | None:
-    """True if each device is assigned to one pod, so that names are unknown before; None if that is unknown."""
+    """True if each device goes to one pod only, so that its name is unknown before; None without resources."""
     if transport in {policies.Transport.ERDMA, policies.Transport.EFA} or any(map(is_virtual_resource, resources)):
         return True
     return False if resources else None
@@ -221,12 +222,12 @@ EFA_RESOURCE = "vpc.amazonaws.com/efa"  # aws-efa-k8s-device-plugin
 
 
 def is_nvshmem_on(value: str | None) -> bool:
-    """True if NVSHMEM reads a value as true: only the first letter counts."""
+    """True if NVSHMEM reads a value as true: it begins with 1, t or y, in upper or lower case."""
     return value is not None and value.lower().startswith(("1", "t", "y"))
 
 
 def quote(text: str) -> str:
-    """Return a user's text for a message, escaped and truncated."""
+    """Return a user's text, escaped and truncated to 63 characters, for a message."""
     return texts.limit(text, _MAX_QUOTED)
 
 

@@ -1,7 +1,6 @@
-"""Checks relations between keys of a policy document, which the schema of single keys cannot express.
+"""Checks rules about several keys of a policy document, which its JSON Schema cannot express (docs/interface.md 2).
 
-Paths of findings about a fabric are relative to it until `check` completes them. The input is a typed document
-(docs/interface.md 2).
+Functions that get a fabric return paths relative to it. `find_violations` completes them.
 """
 
 import ipaddress
@@ -34,14 +33,14 @@ _LIBRARY_PATH, _NET_PLUGIN = "LD_LIBRARY_PATH", "NCCL_NET_PLUGIN"
 
 
 class Finding(NamedTuple):
-    """The path of a key that violates a rule, and a message with the fix."""
+    """Violation of a rule: the path of the key, and a message with the fix."""
 
     path: Path
     message: str
 
 
 def find_violations(document: model.PolicyDocument) -> Iterator[Finding]:
-    """Yield a finding for each violated rule, in the order of the rules; none if the document is valid."""
+    """Yield a finding for each key that violates a rule; none if the document is valid."""
     yield from _check_accelerators_and_default(document)
     yield from _check_shapes(document)
     for name, fabric in document.fabrics.items():
@@ -74,7 +73,7 @@ def _check_accelerators_and_default(document: model.PolicyDocument) -> Iterator[
 
 
 def _check_shapes(document: model.PolicyDocument) -> Iterator[Finding]:
-    """Check that shapes have unique names and can match nodes, and that each lists existing rails and GPUs once."""
+    """Check node shapes: unique names, a `match` that no earlier shape covers, and known rails and GPUs listed once."""
     shapes = document.node_shapes
     yield from _check_unique_names(("nodeShapes",), "shape", [shape.name for shape in shapes])
     rails = dict.fromkeys(rail.name for fabric in document.fabrics.values() for rail in fabric.rails)
@@ -106,7 +105,7 @@ def _check_shapes(document: model.PolicyDocument) -> Iterator[Finding]:
 
 
 def _check_unique_names(path: Path, noun: str, item_names: Sequence[str]) -> Iterator[Finding]:
-    """Yield a finding for each item of the list at `path` that has the name of an earlier one."""
+    """Yield a finding for each item of the list at `path` whose name an earlier item has. `noun` is for the message."""
     for index in _find_repeated(item_names):
         message = f"{_quote(item_names[index])} is the name of an earlier {noun}; {noun} names must be unique"
         yield Finding((*path, index, "name"), message)
@@ -122,7 +121,7 @@ def _find_repeated(values: Iterable[str | int]) -> Iterator[int]:
 
 
 def _quote(value: object) -> str:
-    """Return a value as JSON, truncated, for a message."""
+    """Return a value as JSON, truncated to 80 characters, for a message."""
     return text.truncate(json.dumps(value), _MAX_VALUE_LENGTH)
 
 
@@ -130,7 +129,7 @@ def _quote(value: object) -> str:
 
 
 def _check_devices(fabric_name: str, fabric: model.Fabric, shapes: Shapes) -> Iterator[Finding]:
-    """Check that no two rails have the same RDMA device, in their own keys or on nodes of one shape."""
+    """Check that two rails never have the same RDMA device, in `device` or in `devices` of one node shape."""
     if fabric.claims is not None:  # `_check_claims` is about these
         return
     own: _Devices = [
@@ -179,7 +178,7 @@ def _check_resources(fabric_name: str, fabric: model.Fabric, accelerators: Seque
 
 
 def _parse_bytes(amount: str | int) -> int | None:
-    """Return a positive whole amount; None for any other value."""
+    """Return a quantity as a positive whole number; None if it is none."""
     try:
         size = quantity.parse(amount)
     except quantity.InvalidQuantityError:
@@ -191,7 +190,7 @@ def _parse_bytes(amount: str | int) -> int | None:
 
 
 def _check_key_combinations(fabric: model.Fabric) -> Iterator[Finding]:
-    """Check keys that need another one, or that have no effect beside another one."""
+    """Check pairs of keys: one that needs the other, or has no effect beside the other."""
     nccl, rails, transport, has_claims = fabric.nccl, fabric.rails, fabric.transport, fabric.claims is not None
     is_tcp = transport is model.Transport.TCP
     forbids_tcp_beside_plugin = nccl.forbid_tcp_fallback and fabric.env.get(_NET_PLUGIN, "none") != "none"
@@ -267,9 +266,9 @@ def _check_rails(fabric: model.Fabric) -> Iterator[Finding]:
 
 
 def _check_interfaces(fabric: model.Fabric) -> Iterator[Finding]:
-    """Check that a rail's interface name is unique among the pod's interfaces, other rails and Multus's netN names.
+    """Check that the interface name of a rail is not eth0, another rail's, or a name that Multus gives to a network.
 
-    N is the position among all networks of the pod, from 1.
+    Multus names the interface of a network without a name netN. N is its position in the pod's networks, from 1.
     """
     attached = [rail for rail in fabric.rails if rail.network is not None]
     taken = {"eth0": "the pod's cluster network"} | {
@@ -287,7 +286,7 @@ def _check_interfaces(fabric: model.Fabric) -> Iterator[Finding]:
 
 
 def _check_mounts(fabric: model.Fabric) -> Iterator[Finding]:
-    """Check that each path in the container is mounted once: injection would leave out the second volume."""
+    """Check that `mounts` has each path of the container once. Injection would leave out the second volume."""
     mounts = fabric.mounts
     taken = {"/": "the image"}
     if mounts.shared_memory is not None:
@@ -315,7 +314,7 @@ def _check_nccl_keys(fabric: model.Fabric) -> Iterator[Finding]:
 
 
 def _check_values(fabric: model.Fabric) -> Iterator[Finding]:
-    """Check values of forms that a pattern cannot describe."""
+    """Check quantities and address prefixes, whose form a regular expression cannot describe."""
     amount, prefix = fabric.mounts.shared_memory, fabric.nccl.address_range
     if amount is not None and _parse_bytes(amount) is None:
         message = f"{_quote(amount)} is not a positive number of bytes; set a quantity such as 64Gi"
@@ -389,7 +388,7 @@ def _check_claims(fabric: model.Fabric, claims: model.Claims, shapes: Shapes) ->
 
 
 def _check_identities(fabric: model.Fabric, claims: model.Claims, shapes: Shapes) -> Iterator[Finding]:
-    """Check that something identifies each rail, and that no device is selected by two rails."""
+    """Check that a claim for a rail can select its devices, and no device of another rail."""
     rail_by_value: dict[object, str] = {}
     for index, rail in enumerate(fabric.rails):
         if rail.resource is not None:

@@ -1,6 +1,6 @@
-"""Compiles a policy document: resolves its rails, and lists its resources and claims.
+"""Derives rails with their resources, and claims, from a valid policy document.
 
-`policy.compile_once` keeps what a function returns for a version of the policy.
+Callers pass these functions to `policy.compile_once`, so that each runs once for a version of the policy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,9 @@ Network = tuple[str, str]
 
 
 class ResolvedRail(msgspec.Struct, frozen=True):
-    """A rail with its resource and network. The resource is None until its network's resource is known.
+    """Rail with its resource and network. `resource` is None as long as only the unread network can name it.
 
-    The resource of a rail that comes as claims is the one under which its devices count; no pod requests it.
+    If pods request the rail by claims, no pod requests `resource`; placement counts the rail's devices under this name.
     """
 
     rail: model.Rail
@@ -27,28 +27,28 @@ class ResolvedRail(msgspec.Struct, frozen=True):
     claim: claim_templates.ClaimedRail | None = None
 
     def with_resource(self, resource_by_network: Mapping[Network, str | None] | None) -> "ResolvedRail":
-        """Return the rail with the resource of its network, unless the policy names one."""
+        """Return the rail with the resource that its network names, unless the policy names one."""
         if self.resource is not None or self.network is None or resource_by_network is None:
             return self
         return ResolvedRail(self.rail, resource_by_network.get(self.network), self.network)
 
 
 def list_resources(document: model.PolicyDocument) -> frozenset[str]:
-    """Return the resources that the policy names for all fabrics, which pods may request."""
+    """Return the resources in `rails` and `resources` of all fabrics."""
     fabrics = document.fabrics.values()
     resources = [name for fabric in fabrics for name in (*[rail.resource for rail in fabric.rails], *fabric.resources)]
     return frozenset(filter(None, resources))
 
 
 def resolve_rails(name: str, document: model.PolicyDocument) -> tuple[ResolvedRail, ...]:
-    """Return the rails of a fabric of a valid document, in its order."""
+    """Return the resolved rails of a fabric, in the order of the policy."""
     claims = compile_claims(name, document)
     rails = document.fabrics[name].rails
     return tuple([resolve_rail(rail, claims.rails[rail.name] if claims else None) for rail in rails])
 
 
 def resolve_rail(rail: model.Rail, claim: claim_templates.ClaimedRail | None = None) -> ResolvedRail:
-    """Return the rail with its network and its resource: that of the policy, or the one that stands for its claims."""
+    """Return a rail with its network and its resource: that of its claim, if any, else that of the policy."""
     resource = rail.resource if claim is None else claim.resource
     return ResolvedRail(rail, resource, rail.network_key, claim)
 
@@ -60,7 +60,7 @@ _PAIR_ATTRIBUTES = {name: f"resource.kubernetes.io/{name}" for name in ("pcieRoo
 
 
 def compile_claims(name: str, document: model.PolicyDocument) -> claim_templates.ClaimedFabric | None:
-    """Return the claims of a fabric of a valid document in derived form; None if it has no claims."""
+    """Return how pods claim the rails of a fabric; None if the rails are extended resources."""
     fabric = document.fabrics[name]
     claims = fabric.claims
     if claims is None:
@@ -88,12 +88,12 @@ def compile_claims(name: str, document: model.PolicyDocument) -> claim_templates
 
 
 def list_attribute_values(rail: model.Rail, shapes: Sequence[model.NodeShape]) -> tuple[str | int, ...]:
-    """Return the attribute values of a rail's devices on nodes of all shapes; none if nothing identifies the rail."""
+    """Return the values of `railAttribute` that a rail's devices have on any node shape; none if no key states one."""
     devices = [rail.device, *(shape.devices.get(rail.name) for shape in shapes)]
     values = devices if rail.claim is None else [rail.claim]
     return tuple(dict.fromkeys(value for value in values if value is not None))
 
 
 def list_claimed_fabrics(document: model.PolicyDocument) -> tuple[claim_templates.ClaimedFabric, ...]:
-    """Return the fabrics of a valid document with rails in claims."""
+    """Return the fabrics whose rails pods request by claims."""
     return tuple([fabric for name in document.fabrics if (fabric := compile_claims(name, document)) is not None])

@@ -1,4 +1,4 @@
-"""The policy document (docs/interface.md 2): every key with its type, range or form, default, meaning and an example.
+"""The policy document (docs/interface.md 2): the type, allowed values, default, meaning and example of every key.
 
 The JSON Schema, and so the reference page and the errors of an invalid document, follow from the annotations. `checks`
 has the rules about several keys.
@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 
 def describe(meaning: str, *example: object) -> msgspec.Meta:
-    """Return the meaning of a key, and one example unless its value has keys of its own."""
+    """Return the annotation of a key: its meaning and, if its value is no mapping of keys, an example."""
     return msgspec.Meta(description=meaning, examples=list(example) or None)
 
 
 def _match(pattern: str, phrase: str) -> msgspec.Meta:
-    """Return the form of a text: the pattern that the whole text matches, and the end of "VALUE is not ...".
+    """Return the annotation of a text: a pattern for the whole text, and the end of the error "VALUE is not ...".
 
     Python and ECMAScript interpret the patterns the same way. YAML language servers show `patternErrorMessage`.
     """
@@ -176,7 +176,7 @@ Byte = Annotated[int, msgspec.Meta(ge=-1, le=255)]  # -1 is NCCL's default, its 
 
 
 class Transport(enum.StrEnum):
-    """Transport of a fabric. `plugin`: only a network plugin of NCCL knows it. `tcp` is for comparison runs."""
+    """Transport of a fabric. `plugin`: a network plugin of NCCL has its own. `tcp` is for comparison runs."""
 
     ROCE = "roce"
     INFINIBAND = "infiniband"
@@ -195,7 +195,7 @@ Mode = Literal["enforce", "warn"]
 
 
 class Section(msgspec.Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """Base of the document's mappings: keys are in camelCase, and unknown keys are errors."""
+    """Base class of mappings in the document: keys are in camelCase, and unknown keys are errors."""
 
 
 class Rail(Section, frozen=True):
@@ -241,7 +241,7 @@ class Rail(Section, frozen=True):
 
     @property
     def network_key(self) -> tuple[str, str] | None:
-        """Return namespace and name of the NetworkAttachmentDefinition, None without one."""
+        """Namespace and name of the rail's NetworkAttachmentDefinition; None if it has none."""
         if self.network is None:
             return None
         namespace, _, name = self.network.partition("/")
@@ -249,7 +249,7 @@ class Rail(Section, frozen=True):
 
 
 class Mounts(Section, frozen=True):
-    """Mounts added to the target containers. A path where a container mounts something else is left unchanged."""
+    """Mounts added to the target containers, except at paths where a container has a mount already."""
 
     dev_infiniband: Annotated[
         bool,
@@ -300,7 +300,7 @@ class Security(Section, frozen=True):
 
 
 class Nccl(Section, frozen=True):
-    """Properties of the fabric from which NCCL's environment is derived. If a key is unset, NCCL decides.
+    """Properties of the fabric from which NCCL's environment is derived. If a key is unset, NCCL chooses.
 
     Ranges are those of NCCL's variables (NCCL user guide, env.rst).
     """
@@ -348,7 +348,7 @@ class Nccl(Section, frozen=True):
     ] = None
 
     def is_set_by_vendor(self, name: str) -> bool:
-        """True if the policy leaves a variable to the vendor's plugin, script or settings file."""
+        """True if `vendorVariables` has the variable: the vendor's plugin, script or settings file sets it."""
         return any(
             name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
             for pattern in self.vendor_variables
@@ -451,7 +451,7 @@ class Claims(Section, frozen=True):
 
 
 class Fabric(Section, frozen=True):
-    """RDMA network of the site."""
+    """RDMA network of the site: its rails, what pods get, and where they run."""
 
     transport: Annotated[
         Transport,
@@ -607,7 +607,7 @@ class Fabric(Section, frozen=True):
 
     @property
     def has_isolated_rails(self) -> bool:
-        """True if different rails cannot reach each other: the site says so by NCCL_CROSS_NIC."""
+        """True if different rails cannot reach each other: `env` has NCCL_CROSS_NIC=0."""
         return self.env.get("NCCL_CROSS_NIC") == "0"
 
     def allows_namespace(self, labels: Mapping[str, str]) -> bool:
@@ -615,17 +615,17 @@ class Fabric(Section, frozen=True):
         return label_selectors.has_all(self.namespaces, labels)
 
     def count_devices(self, rails: int) -> int:
-        """Return the devices of one resource that a pod requests for a number of rails."""
+        """Return how many devices of a resource a pod requests for this number of rails with the resource."""
         return self.devices_per_rail * (rails if self.device_scope == "rail" else min(rails, 1))
 
     def count_rails(self, devices: int, rails: int) -> int:
-        """Return the number of rails of a pod that gets this number of devices of their resource."""
+        """Return how many of `rails` rails with the same resource a pod has, by its number of devices of the resource."""
         given = -(-devices // self.devices_per_rail)
         return min(rails, given) if self.device_scope == "rail" or not given else rails
 
 
 class NumaNode(Section, frozen=True):
-    """GPUs and rails on a NUMA node."""
+    """GPUs and rails that are attached to a NUMA node."""
 
     gpus: Annotated[tuple[Number, ...], describe("Indexes of the GPUs on the NUMA node.", [0, 1, 2, 3])] = ()
     rails: Annotated[tuple[str, ...], describe("Names of the rails on the NUMA node.", ["rail0", "rail1"])] = ()
@@ -655,7 +655,7 @@ class NodeShape(Section, frozen=True):
 
 
 class PolicyDocument(Section, frozen=True):
-    """Policy document."""
+    """The policy: the fabrics of the cluster, and facts about its accelerators and nodes."""
 
     api_version: Annotated[
         Literal["railwright.io/v1alpha1"], describe("Always `railwright.io/v1alpha1`.", "railwright.io/v1alpha1")
@@ -707,22 +707,22 @@ class PolicyDocument(Section, frozen=True):
         return self.mode != WARN
 
     def resolve_fabric_name(self, label: str) -> str:
-        """Return the name of the fabric in a label, "" for `default` in a policy without a default fabric."""
+        """Return the fabric's name for a label value. For `default`, it is `defaultFabric`, or "" if that is unset."""
         return label if label != names.FABRIC_DEFAULT else self.default_fabric or ""
 
     @property
     def has_claims(self) -> bool:
-        """True if the rails of a fabric are in claims."""
+        """True if the policy has a fabric whose rails pods request by claims."""
         return any(fabric.claims is not None for fabric in self.fabrics.values())
 
     @property
     def needs_claim_templates(self) -> bool:
-        """True if a fabric has claims or NVLink domains, whose channels pods also claim."""
+        """True if pods claim the rails of a fabric, or the channels of its NVLink domains."""
         return self.has_claims or any(fabric.nvlink_segment is not None for fabric in self.fabrics.values())
 
 
 class Policy(msgspec.Struct, frozen=True, dict=True):
-    """A valid document, and the digest that identifies it in injection records and metrics."""
+    """Valid policy document, and its digest, by which injection records and metrics name this version."""
 
     document: PolicyDocument
     digest: str  # "sha256:" and 64 hexadecimal digits, of the document's text
@@ -732,7 +732,7 @@ class Policy(msgspec.Struct, frozen=True, dict=True):
         return {}
 
     def compile_once(self, build: Callable[[PolicyDocument], T]) -> T:
-        """Return `build(document)`. It is built at most once for this version of the policy, and kept with it."""
+        """Return `build(document)`, which is called at most once for this version of the policy."""
         compiled = self._compiled
         if build not in compiled:
             compiled[build] = build(self.document)
@@ -740,5 +740,5 @@ class Policy(msgspec.Struct, frozen=True, dict=True):
 
 
 def find_shape(shapes: Iterable[NodeShape], labels: Mapping[str, str]) -> NodeShape | None:
-    """Return the first shape with `match` labels that are all in `labels`, or None."""
+    """Return the first shape whose `match` labels a node with these labels all has, or None."""
     return next((shape for shape in shapes if label_selectors.has_all(shape.match, labels)), None)

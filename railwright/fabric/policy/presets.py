@@ -1,4 +1,4 @@
-"""Keys of a fabric's domains, closest first, for well-known node labels and for HyperNodes."""
+"""Node labels and HyperNode levels that each value of `placement.preset` stands for, closest domain first."""
 
 from collections.abc import Mapping
 
@@ -21,17 +21,17 @@ DOMAINS: Mapping[str, tuple[str, ...]] = {
 
 
 def list_domain_keys(placement: model.Placement) -> tuple[str, ...]:
-    """Return the keys of the fabric's domains, closest first. `domains` overrides `preset`."""
+    """Return the label keys or HyperNode levels of a fabric's domains, closest first. `domains` overrides `preset`."""
     if placement.domains or placement.preset is None:
         return placement.domains
     return DOMAINS[placement.preset]
 
 
 def list_single_keys(placement: model.Placement) -> tuple[str, ...]:
-    """Return the keys that stand for one label or one level of HyperNodes, closest first; not those with {rail}."""
+    """Return the keys of a fabric's domains, closest first, without those that have a label for each rail ({rail})."""
     return tuple([key for key in list_domain_keys(placement) if topology.RAIL not in key])
 
 
 def has_own_uplinks(placement: model.Placement) -> bool:
-    """True if each rail has a leaf and uplinks of its own: a domain key has {rail}. Otherwise the rails share them."""
+    """True if each rail has its own leaf and uplinks, because a domain's key contains {rail}."""
     return any(topology.RAIL in key for key in list_domain_keys(placement))

@@ -1,6 +1,6 @@
-"""Generates the JSON Schema (2020-12) of the policy document from the annotated types in `model`.
+"""Generates the JSON Schema (2020-12) of the policy document from the types in `model`.
 
-Relations between keys are in `checks`. An optional key may be null, which means unset.
+The schema lacks the rules about several keys, which are in `checks`. An optional key may be null, which means unset.
 """
 
 import json
@@ -17,7 +17,7 @@ _NULL = {"type": "null"}
 
 
 def build_schema() -> Schema:
-    """Return the schema of the document. Each call returns a new tree."""
+    """Return the JSON Schema of the policy document, as a new tree at each call."""
     generated = json.dumps(msgspec.json.schema(model.PolicyDocument))
     root = json.loads(generated.replace(r'\\Z"', '$"'))  # ECMAScript has no \Z, and its $ matches at the end only
     for definition in root["$defs"].values():
@@ -37,7 +37,7 @@ def build_schema() -> Schema:
 
 
 def _join_types(value: Schema) -> None:
-    """Replace a choice of plain types by one schema with several types; each keyword applies to one of them."""
+    """Replace `anyOf` over types without $ref by one schema with a list of types. Modifies `value`."""
     choices = [choice for choice in value.get("anyOf", ()) if choice != _NULL]
     if choices and not any("$ref" in choice for choice in choices):
         del value["anyOf"]
@@ -48,7 +48,7 @@ def _join_types(value: Schema) -> None:
 
 
 def _allow_null(value: Schema) -> Schema:
-    """Return the schema with null allowed: in its `type` or `enum`, or by `anyOf` if it is a reference ($ref)."""
+    """Return the schema of a key with null allowed: in `type` or `enum`, or by `anyOf` if the schema has $ref."""
     rest = {key: item for key, item in value.items() if (key, item) != ("default", None)}
     references = [choice for choice in (value, *value.get("anyOf", ())) if "$ref" in choice]
     if references:

@@ -1,6 +1,6 @@
-"""Finds networks, addresses, devices and rights that a valid policy needs and the cluster lacks.
+"""Finds networks, addresses, devices and node labels that a valid policy needs and the cluster lacks.
 
-The policy is still accepted, because networks and nodes may be added later.
+Such a policy is accepted, because networks and nodes may be added later.
 """
 
 import ipaddress
@@ -25,7 +25,7 @@ _UNKNOWN = ipam.Configuration()
 
 
 class Cluster(NamedTuple):
-    """What is known of a cluster; None means unknown."""
+    """Networks and nodes of a cluster, as far as they were read. None is unknown."""
 
     networks: Networks | None = None  # NetworkAttachmentDefinition -> the resource that it names
     configurations: Configurations | None = None  # NetworkAttachmentDefinition -> its CNI configuration
@@ -38,7 +38,7 @@ NOTHING_KNOWN = Cluster()
 
 
 def find_shortcomings(document: model.PolicyDocument, cluster: Cluster = NOTHING_KNOWN) -> tuple[reasons.Reason, ...]:
-    """Return a reason for each shortcoming of the document and of each fabric."""
+    """Return a reason for each thing that the policy or one of its fabrics needs and the cluster lacks."""
     shortcomings = [] if cluster.offered is None else [*_check_accelerators(document, cluster.offered)]
     if cluster.node_labels is not None:
         shortcomings += _check_shapes(document.node_shapes, cluster.node_labels)
@@ -48,7 +48,7 @@ def find_shortcomings(document: model.PolicyDocument, cluster: Cluster = NOTHING
 
 
 def list_unused_shapes(shapes: Sequence[model.NodeShape], node_labels: Iterable[Mapping[str, str]]) -> list[str]:
-    """Return the names of shapes that no node has. A node has the first shape that matches its labels."""
+    """Return the names of shapes that no node has. A node has the first shape whose `match` fits its labels."""
     used = {shape.name for labels in node_labels if (shape := model.find_shape(shapes, labels))}
     return [shape.name for shape in shapes if shape.name not in used]
 
@@ -56,9 +56,9 @@ def list_unused_shapes(shapes: Sequence[model.NodeShape], node_labels: Iterable[
 def find_fabric_shortcomings(
     fabric: model.Fabric, accelerators: Sequence[str], cluster: Cluster, path: str = ""
 ) -> Iterator[reasons.Reason]:
-    """Yield a reason for each shortcoming of a fabric. Rails in claims need no resource.
+    """Yield a reason for each thing that a fabric needs and the cluster lacks.
 
-    `path` stands before the keys in messages, such as `fabrics.NAME.`.
+    `path` precedes the keys in messages, such as `fabrics.NAME.`. Rails that pods request by claims need no resource.
     """
     networks, offered, rails = cluster.networks, cluster.offered, f"{path}rails"
     if fabric.transport is model.Transport.TCP:
@@ -117,7 +117,7 @@ def _check_networks(path: str, fabric: model.Fabric, networks: Networks) -> Iter
 
 
 def _check_configurations(path: str, fabric: model.Fabric, configurations: Configurations) -> Iterator[reasons.Reason]:
-    """Yield a reason for the first network whose configuration Multus cannot read."""
+    """Yield a reason for the first network of a rail whose spec.config Multus cannot read."""
     for rail in fabric.rails:
         if rail.network_key and (error := configurations.get(rail.network_key, _UNKNOWN).error):
             yield reasons.Reason(
@@ -130,7 +130,7 @@ def _check_configurations(path: str, fabric: model.Fabric, configurations: Confi
 
 
 def _check_addresses(path: str, fabric: model.Fabric, configurations: Configurations) -> Iterator[reasons.Reason]:
-    """Yield a reason if no rail's network gives addresses of `addressRange`, so that NCCL would find no GID."""
+    """Yield a reason if no network of a rail has addresses in `nccl.addressRange`: NCCL would find no GID."""
     if fabric.nccl.address_range is None:
         return
     address_range = ipaddress.ip_network(fabric.nccl.address_range, strict=False)
@@ -160,7 +160,7 @@ def _check_addresses(path: str, fabric: model.Fabric, configurations: Configurat
 def _check_domains(
     path: str, fabric: model.Fabric, node_labels: Collection[Mapping[str, str]]
 ) -> Iterator[reasons.Reason]:
-    """Yield a reason for labels of domains that no node has. With a preset, only that of the closest is needed."""
+    """Yield a reason for labels in `placement.domains`, or the first label of the preset, that no node has."""
     placement, rails = fabric.placement, [rail.name for rail in fabric.rails]
     keys = placement.domains or presets.list_domain_keys(placement)[:1]
     labels = [key for key in keys if not hypernodes.has_level((key,))]
@@ -176,7 +176,7 @@ def _check_domains(
 def _check_gpus(
     path: str, fabric: model.Fabric, accelerators: Sequence[str], nodes: Collection[Mapping[str, int]]
 ) -> Iterator[reasons.Reason]:
-    """Yield a reason if no node has as many GPUs as the fabric says."""
+    """Yield a reason if no node has `gpusPerNode` GPUs."""
     counts = sorted({devices[resource] for devices in nodes for resource in accelerators if resource in devices})
     if fabric.gpus_per_node is not None and counts and fabric.gpus_per_node not in counts:
         yield reasons.Reason(
@@ -229,5 +229,5 @@ def _check_nodes(
 
 
 def _find_network_resource(rail: model.Rail, networks: Networks) -> str | None:
-    """Return the resource that the rail's network names."""
+    """Return the resource that the network of a rail names, or None."""
     return networks.get(rail.network_key) if rail.network_key else None

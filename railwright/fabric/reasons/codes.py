@@ -1,4 +1,4 @@
-"""Lists all reason codes with their meanings. The pages list them from here.
+"""Lists all reason codes with their meanings. Tables of codes in docs/ are generated from this file.
 
 The codes are part of the public interface (docs/interface.md 3.6, 3.7, 5.1 and 7.8): they are in warnings, denials,
 Events, injection records, JSON and metrics. Nothing may parse messages. A warning of lint has the code of its rule.
@@ -9,13 +9,13 @@ from typing import Self
 
 
 class ReasonCode(enum.StrEnum):
-    """Base of the lists of codes. The value of a code is its public name."""
+    """Base class of the reason codes. The value of a member is the public name of the code."""
 
     meaning: str
     fix: str  # "" if there is nothing to fix, or each message says it
 
     def __new__(cls, name: str, meaning: str, fix: str = "") -> Self:
-        """Create a member."""
+        """Create a member with the public name as its value."""
         code = str.__new__(cls, name)
         code._value_ = name
         code.meaning, code.fix = meaning, fix
@@ -23,7 +23,7 @@ class ReasonCode(enum.StrEnum):
 
 
 class PlacementCode(ReasonCode):
-    """Why a node is refused or has disadvantages, and why a gang does not fit or its placement is not better."""
+    """Why a node is refused or gets a lower score, and why a gang does not fit or gets no better placement."""
 
     SEGMENT_ELSEWHERE = (
         "SegmentElsewhere",
@@ -146,7 +146,7 @@ class PlacementCode(ReasonCode):
 
 
 class AdmissionCode(ReasonCode):
-    """What a warning of admission reports, or why the record has an entry in `skipped`. The message says the fix."""
+    """Why admission warns, or why `skipped` in the injection record has an entry. The message contains the fix."""
 
     # mode `warn`
     WOULD_INJECT = "WouldInject", "The policy is in mode `warn`: the pod is not changed. The warning lists the changes."
@@ -249,7 +249,7 @@ class AdmissionCode(ReasonCode):
 
 
 class RejectionCode(ReasonCode):
-    """Why admission rejects an object. The message says the fix."""
+    """Why admission rejects an object. The message contains the fix."""
 
     NO_POLICY = "no-policy", "No valid policy is in force."
     UNKNOWN_FABRIC = "unknown-fabric", "The label or annotation `railwright.io/fabric` names no fabric of the policy."
@@ -271,7 +271,7 @@ class RejectionCode(ReasonCode):
 
 
 class VariableCode(ReasonCode):
-    """Why a pod gets a variable. The meaning of the code is all that users read."""
+    """Why a pod gets an environment variable. Users read only the meaning, without a message."""
 
     SET_BY_POLICY = "SetByPolicy", "set by `nccl`, `nodeShapes` or `env` of the fabric (docs/reference/policy.md)"
     INTERFACE_OFF_RAILS = (

@@ -1,8 +1,4 @@
-"""Defines a reason: a code of `codes`, a message, and the fix.
-
-A reason is made where it is found, with its text. Reasons are hashable and comparable, so that equal ones can be
-counted.
-"""
+"""Defines a reason for a warning, denial, refusal or score: a code of `codes`, a message, and the fix."""
 
 from collections.abc import Iterable
 
@@ -10,7 +6,7 @@ import msgspec
 
 
 class Reason(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
-    """A reason for people and programs, as in JSON and annotations. A finding of lint has the code of its rule."""
+    """Reason with a code for programs, and a message and fix for people. The code of a lint finding is its rule's."""
 
     code: str
     message: str
@@ -18,26 +14,26 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
 
     @property
     def text(self) -> str:
-        """Return the message and the fix."""
+        """The message and the fix in one line."""
         return f"{self.message}; {self.fix}" if self.fix else self.message
 
     @property
     def line(self) -> str:
-        """Return code and text in one line, as in Events and warnings, which have no field for a code."""
+        """Code, message and fix in one line, for Events and warnings, which have no field for a code."""
         return f"{self.code}: {self.text}"
 
     def prefix_with(self, place: str) -> "Reason":
-        """Return the reason with the name of its container, template or object before the message."""
+        """Return the reason with a place before its message: the name of a container, template or object."""
         return msgspec.structs.replace(self, message=f"{place}: {self.message}")
 
 
 def join_texts(reasons: Iterable[Reason]) -> str:
-    """Return the texts of several reasons in one line."""
+    """Return messages and fixes of several reasons in one line."""
     return "; ".join([reason.text for reason in reasons])
 
 
 class RefusedError(Exception):
-    """Raised to end the plan of an injection with a Refusal. `reason` is a `RejectionCode`, `message` says the fix."""
+    """Raised if a pod must be rejected. `reason` is a RejectionCode, `message` contains the fix."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)

@@ -28,13 +28,13 @@ Path = tuple[str | int, ...]
 
 
 class ClaimContext(msgspec.Struct, frozen=True):
-    """A claim, or a template of claims."""
+    """Input of the rules about claims: spec.devices of a ResourceClaim or ResourceClaimTemplate."""
 
     devices: objects.DeviceClaim
     is_template: bool = True
 
     def list_alternatives(self) -> Iterator[tuple[str, objects.ExactDeviceRequest, Path]]:
-        """Yield each kind of device: the name of its request, the kind, and its path below `devices`."""
+        """Yield (name of the request, alternative, path below `devices`) for each alternative of each request."""
         for index, request in enumerate(self.devices.requests):
             if request.exactly is not None:
                 yield request.name, request.exactly, ("requests", index, "exactly")
@@ -43,7 +43,7 @@ class ClaimContext(msgspec.Struct, frozen=True):
 
 
 def requests_nic(kind: objects.ExactDeviceRequest) -> bool:
-    """True if the devices are known to be NICs: by their DeviceClass, or by the driver that a selector names."""
+    """True if a request is for NICs: its DeviceClass is one of NICs, or its selectors name a driver of NICs."""
     text = " ".join(kind.expressions)
     return kind.device_class_name in _NIC_CLASSES or any(
         f'attributes["{name}"]' in text or f'driver == "{name}"' in text for name in _NIC_DRIVERS
@@ -73,7 +73,7 @@ _Violations = Iterator[Violation]
 
 
 def check_claim(claim: ClaimContext) -> tuple[tuple[rule_types.Finding, Path], ...]:
-    """Return the findings about a claim, each with its path below `devices`, by code."""
+    """Return the findings about a claim, sorted by code, each with its path below `devices`."""
     pairs = ((rule, violation) for rule in RULES for violation in rule.check(claim))
     return tuple(dict.fromkeys((rule.build_finding(violation.message), violation.path) for rule, violation in pairs))
 
@@ -173,7 +173,7 @@ def check_withdrawn_attributes(claim: ClaimContext) -> _Violations:
 
 
 def _list_selecting_attributes(claim: ClaimContext) -> Iterator[tuple[str, str, Path]]:
-    """Yield (request, attribute, path) once for each attribute by which a kind of device is selected."""
+    """Yield (name of the request, attribute, path below `devices`) once for each attribute in its selectors."""
     for request, kind, path in claim.list_alternatives():
         yield from ((request, attribute, path) for attribute in dict.fromkeys(_list_attributes_of(kind)))
 

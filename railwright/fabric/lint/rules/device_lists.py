@@ -1,6 +1,6 @@
-"""Rules about lists of devices and interfaces: their grammar, and what they select of the pod's devices and networks.
+"""Rules about variables that list devices or interfaces: their grammar, and which devices of the pod they select.
 
-NCCL, UCX and NVSHMEM each have a grammar of their own. `_LISTS` has a row for each list.
+NCCL, UCX and NVSHMEM each have their own grammar. `_LISTS` has the grammar of each variable.
 """
 
 import re
@@ -31,7 +31,7 @@ _NVSHMEM_SWITCH = "NVSHMEM_ENABLE_NIC_PE_MAPPING"
 
 
 class _ListGrammar(msgspec.Struct, frozen=True):
-    """The grammar of a library's list, and the effect of a list that selects nothing."""
+    """Grammar of a variable with a list, and the effect of a list that selects nothing."""
 
     library: str
     longest: int = lists.MAX_DEVICE_LENGTH  # characters of a name in NCCL's lists
@@ -137,7 +137,7 @@ def _check_whole_names(name: str, value: str, row: _ListGrammar) -> Iterator[str
 
 
 def _parse_list(name: str, value: str) -> lists.NameList:
-    """Return a list as its library reads it. In a list of UCX only the devices count, not interfaces."""
+    """Return a list as its library reads it, without the interfaces in a list of UCX."""
     if _LISTS[name].is_nccl:
         return lists.parse(value)
     mark = "^" if value.startswith("^") else ""
@@ -154,9 +154,9 @@ _WITHOUT_LISTS = {policies.Transport.EFA, policies.Transport.PLUGIN, policies.Tr
 
 
 def _read_device_list(setting: Setting, ranks: RankContext) -> lists.NameList | None:
-    """Return the devices in a list; None if the list has no device, is not read on this fabric, or violates N12.
+    """Return the devices in a list; None if there are none, no library reads the list here, or it violates N12.
 
-    NCCL benchmarks set UCX's list only for MPI's control traffic, so it does not count there.
+    The list of UCX in a benchmark of nccl-tests is None too: there it only selects the path of MPI's control traffic.
     """
     name, value = setting.name, setting.text
     by_mpi = name == _UCX_LIST and ranks.is_benchmark
@@ -223,7 +223,7 @@ def _describe_nodes(shape: str) -> str:
 
 
 def _describe_devices_by_shape(known: Mapping[str, Sequence[str]]) -> str:
-    """Say that device names differ between node shapes, list them by shape, and add the fix."""
+    """Return a sentence with the device names of each node shape, and the fix."""
     shapes = [
         f"{f'shape {shape} has' if shape else 'other nodes have'} {', '.join(devices)}"
         for shape, devices in known.items()
@@ -232,7 +232,7 @@ def _describe_devices_by_shape(known: Mapping[str, Sequence[str]]) -> str:
 
 
 def describe_misspelling(name: str) -> str:
-    """Return why a name that resembles a driver's device name matches no device; "" for other names."""
+    """Return the problem of a misspelt device name, such as m1x5_0, with the right name; "" for any other name."""
     for pattern, beginning in _BEGINNINGS:
         if match := pattern.match(name):
             meant = match.expand(beginning) + name[match.end() :]
@@ -300,7 +300,7 @@ _MAX_NAMED = 8  # devices in a message
 
 
 def _describe_omitted_rails(name_list: lists.NameList, ranks: RankContext) -> str:
-    """Return the number of selected rails of a list, and the others; "" if it selects all or none."""
+    """Return how many rails a list selects, and which it omits; "" if it selects all or none."""
     context = ranks.fabric_context
     known = context.devices or {}
     for shape, devices in known.items():

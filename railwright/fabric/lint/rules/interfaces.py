@@ -1,4 +1,4 @@
-"""Rules about the interfaces that NCCL, Gloo, TensorPipe and Open MPI use beside the rails, and about GIDs of RoCE."""
+"""Rules about the interfaces for control traffic of NCCL, NVSHMEM, Gloo and TensorPipe, and about RoCE GIDs."""
 
 from collections.abc import Iterator
 

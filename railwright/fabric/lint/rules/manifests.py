@@ -1,4 +1,4 @@
-"""Messages of rules about a whole manifest. The command parses the manifest and asks admission."""
+"""Rules about a whole manifest: repeated keys, and the outcome of admission. `railwright lint` finds both."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Rules about the names of variables: those that NCCL does not read."""
+"""Rules about names of variables that NCCL does not read."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,7 +11,7 @@ def _is_unknown_name(name: str) -> bool:
 
 
 def _match_status(*statuses: catalogue.Status) -> Callable[[str], bool]:
-    """Return a function that recognizes the variables with a status in the catalogue."""
+    """Return a function that is true for the name of a variable with one of these statuses in the catalogue."""
     return lambda name: (row := catalogue.find(name)) is not None and row.status in statuses
 
 

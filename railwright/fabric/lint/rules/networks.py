@@ -1,4 +1,4 @@
-"""Rules about NCCL's network: whether it is the fabric's, and whether NCCL can reach it in the pod."""
+"""Rules about the network that NCCL uses: whether it is the fabric's, and whether the pod can use it."""
 
 from collections.abc import Iterator, Mapping
 

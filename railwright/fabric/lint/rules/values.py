@@ -1,4 +1,4 @@
-"""Rules about values: numbers, words, quotes and blanks, and values that NCCL or the vendor should choose."""
+"""Rules about the values of variables: numbers, words, quotes, and values that NCCL or the vendor should choose."""
 
 import contextlib
 import functools
@@ -16,10 +16,9 @@ _CHECKED_BY_OTHER_RULES = frozenset(
 
 
 def _is_checked(name: str, *, numbers: bool) -> bool:
-    """True if a rule of this module checks the variable's value.
+    """True if the rule for numbers (`numbers`) or the rule for words (not `numbers`) checks the variable.
 
-    With `numbers`, NCCL must read a number from the variable. Otherwise it must read a word, and no other rule may
-    check the variable.
+    The rule for words leaves out the variables that have a rule of their own.
     """
     row = catalogue.find(name)
     is_read = row is not None and row.status in _READ and row.is_numeric == numbers
