@@ -200,7 +200,7 @@ def _check_key_combinations(fabric: model.Fabric) -> Iterator[Finding]:
         (
             not rails and not is_tcp,
             ("rails",),
-            f"is missing: transport {transport} needs a rail at least, such as [{{name: rail0}}]; only tcp needs none",
+            f"is missing: transport {transport} needs at least one rail, such as [{{name: rail0}}]",
         ),
         (
             transport is model.Transport.PVRDMA and len(rails) > 1,
@@ -220,7 +220,7 @@ def _check_key_combinations(fabric: model.Fabric) -> Iterator[Finding]:
         (
             is_tcp and nccl.plugin is not None,
             ("nccl", "plugin"),
-            "has no effect: transport tcp keeps plugins out; remove it",
+            "has no effect: transport tcp turns plugins off; remove it",
         ),
         (
             bool(fabric.library_path) and _LIBRARY_PATH in fabric.env,

@@ -481,11 +481,11 @@ class Fabric(Section, frozen=True):
     nvlink_segment: Annotated[
         Count | None,
         describe(
-            "The nodes have NVLink domains, which the first of `placement.domains` names, such as "
-            "nvidia.com/gpu.clique. Number of consecutive ranks of a gang that are placed in one NVLink domain or not "
-            "at all, such as those of an expert parallel group; nodes outside of the domain of a pod's segment are "
-            "refused. `1`: a gang gets the fewest NVLink domains, however its ranks divide. The annotation "
-            "`railwright.io/segment` of a pod overrides it. If unset, NVLink stays inside of a node.",
+            "Number of consecutive ranks of a gang, such as an expert parallel group, that are placed in one NVLink "
+            "domain or not at all. The first of `placement.domains` names the domain of a node, such as "
+            "nvidia.com/gpu.clique. Nodes outside of the domain of a pod's segment are refused. `1`: a gang gets the "
+            "fewest NVLink domains, however its ranks divide. The annotation `railwright.io/segment` of a pod "
+            "overrides it. If unset, NVLink stays inside of a node.",
             16,
         ),
     ] = None
@@ -619,7 +619,7 @@ class Fabric(Section, frozen=True):
         return self.devices_per_rail * (rails if self.device_scope == "rail" else min(rails, 1))
 
     def count_rails(self, devices: int, rails: int) -> int:
-        """Return how many of `rails` rails with the same resource a pod has, by its number of devices of the resource."""
+        """Return how many of `rails` rails a pod has, from the number of its devices of their common resource."""
         given = -(-devices // self.devices_per_rail)
         return min(rails, given) if self.device_scope == "rail" or not given else rails
 

@@ -27,17 +27,17 @@ class PlacementCode(ReasonCode):
 
     SEGMENT_ELSEWHERE = (
         "SegmentElsewhere",
-        "The node is not in the NVLink domain of the pod's segment, or in none (annotation `railwright.io/segment`).",
-        "Wait, or end pods in that domain. If its nodes are gone, create the gang again. Label unlabelled nodes.",
+        "The node is outside of the NVLink domain of the pod's segment (annotation `railwright.io/segment`).",
+        "Wait, or delete pods in that domain. If its nodes are gone, recreate the gang. Label nodes without a domain.",
     )
     RAIL_BROKEN = (
         "RailBroken",
-        "`railwright.io/broken-rails` of the node names the rail, or some or all of its devices are not allocatable.",
+        "The node's annotation `railwright.io/broken-rails` names a rail, or devices of a rail are not allocatable.",
         "Check the device plugin and the NIC of the node. After a repair, remove the rail from the annotation.",
     )
     NODE_UNKNOWN = (
         "NodeUnknown",
-        "The cache does not contain the node yet; it scores 0 and is not refused.",
+        "The extender has not read the node yet: the node scores 0 and is not refused.",
         "If it persists, check the extender's access to nodes.",
     )
     NODE_INELIGIBLE = (
@@ -48,7 +48,7 @@ class PlacementCode(ReasonCode):
     DEVICE_SHORTAGE = (
         "DeviceShortage",
         "Too few devices of a rail or resource are free. The pods that use them are named if they are known.",
-        "Wait, or end one of the pods that use them.",
+        "Wait, or delete one of the pods that use them.",
     )
     OTHER_RESOURCES = (
         "OtherResources",
@@ -87,7 +87,7 @@ class PlacementCode(ReasonCode):
     )
     NODES_BLOCKED = (
         "NodesBlocked",
-        "Counts the nodes without a slot, or with fewer than without other pods, and the most frequent causes.",
+        "The message counts nodes without a slot, or with slots that other pods take, and the most frequent causes.",
     )
     EARLIER_GANGS = (
         "EarlierGangs",
@@ -96,12 +96,12 @@ class PlacementCode(ReasonCode):
     )
     LEAVES_MINIMUM = (
         "LeavesMinimum",
-        "Fewer leaves do not have enough slots for all pods on nodes of one type, at this bandwidth.",
+        "No smaller number of leaves has enough slots for the gang, on nodes of one type and at this bandwidth.",
         "Free nodes of one leaf, or reduce the gang. Recreate it to place all of its pods together.",
     )
     NODES_FILLED = (
         "NodesFilled",
-        "A job of one pod fills used nodes first, so that idle ones stay free for pods that need whole ones.",
+        "A job of one pod fills used nodes first, so that idle nodes stay free for pods that need whole nodes.",
     )
     UNLABELLED_NODES = (
         "UnlabelledNodes",
@@ -140,7 +140,7 @@ class PlacementCode(ReasonCode):
     )
     DOMAINS_UNDEFINED = (
         "DomainsUndefined",
-        "The policy names no domains, so leaves and crossings are not modelled.",
+        "The policy names no domains, so a plan does not consider leaves and uplinks.",
         "Set `placement.domains` or `placement.preset`.",
     )
 
@@ -162,7 +162,10 @@ class AdmissionCode(ReasonCode):
         "With transport `plugin` no init container is added, as there are no RDMA devices that it could check.",
     )
     OWN_CLAIM = "OwnClaim", "The pod has a claim of its own for NICs of the fabric, and keeps it."
-    RAILS_IN_PROPORTION = "RailsInProportion", "A pod that its namespace opts in gets rails in proportion to its GPUs."
+    RAILS_IN_PROPORTION = (
+        "RailsInProportion",
+        "The namespace opted the pod in, so it gets rails in proportion to its GPUs.",
+    )
     NO_ACCELERATOR = (
         "NoAccelerator",
         "No container requests an accelerator or is named in `railwright.io/containers`, so the pod gets no rails.",
@@ -173,7 +176,7 @@ class AdmissionCode(ReasonCode):
     DEFAULT_ROUTE = "DefaultRoute", "A network takes the default route from every other interface."
     NETWORK_MISSING = (
         "NetworkMissing",
-        "A network of a rail or of the networks annotation does not exist, or the pod's annotation lacks the fabric's.",
+        "A network of a rail or of the pod's annotation does not exist, or the annotation lacks one of the fabric.",
     )
     NETWORK_INVALID = "NetworkInvalid", "The CNI configuration in a network of a rail is no JSON, so pods do not start."
 
@@ -183,7 +186,7 @@ class AdmissionCode(ReasonCode):
         "Neither the policy nor a network names the resource of a rail, so no device is requested for it.",
     )
     GPUS_NOT_CLAIMED = "GpusNotClaimed", "Several containers have GPUs, so no GPU is paired with a NIC."
-    GPUS_EXCEED_NODE = "GpusExceedNode", "`gpusPerNode` of the fabric is more accelerators than a node has."
+    GPUS_EXCEED_NODE = "GpusExceedNode", "No node has the number of accelerators in `gpusPerNode`."
     ADDRESSES_DIFFER = "AddressesDiffer", "`nccl.addressRange` has no address of the rails' networks."
     DOMAINS_NOT_LABELLED = "DomainsNotLabelled", "No node has a label of `placement.domains` or of the preset."
     SHAPE_WITHOUT_NODES = "ShapeWithoutNodes", "No node has the labels of a shape in `nodeShapes`."
@@ -192,7 +195,7 @@ class AdmissionCode(ReasonCode):
     DEVICES_NOT_OFFERED = "DevicesNotOffered", "No node has a requested resource, so pods stay Pending."
 
     # mounts and privileges
-    PATH_OCCUPIED = "PathOccupied", "The container has a mount of its own at the path, or uses that of the host."
+    PATH_OCCUPIED = "PathOccupied", "The container has a mount at the path already, or uses /dev/shm of the host."
     POD_SECURITY_FORBIDS = "PodSecurityForbids", "The pod-security level of the namespace forbids a setting."
     LOCKING_WITHOUT_EFFECT = "LockingWithoutEffect", "`IPC_LOCK` has no effect, or the container drops it."
 
@@ -242,10 +245,13 @@ class AdmissionCode(ReasonCode):
         "LintFailed",
         "The pod or a command line is too large to be linted at admission, or lint failed. Nothing else is affected.",
     )
-    MORE_WARNINGS = "MoreWarnings", "There are more warnings than fit."
+    MORE_WARNINGS = "MoreWarnings", "There are more warnings than a response of admission may have."
 
     # reported by the admission policy, because the webhook did not run
-    NOT_INJECTED = "NotInjected", "The pod or its namespace opted in, and the webhook did not run: it would use TCP."
+    NOT_INJECTED = (
+        "NotInjected",
+        "The pod or its namespace opted in, and the webhook did not run: the pod would use TCP.",
+    )
 
 
 class RejectionCode(ReasonCode):
@@ -257,7 +263,7 @@ class RejectionCode(ReasonCode):
     NAMESPACE_UNKNOWN = "namespace-unknown", "The labels of the namespace, which may opt the pod in, are not known yet."
     ANNOTATION = (
         "annotation",
-        "An annotation of railwright or of networks is invalid, conflicts, names what does not exist, or is reserved.",
+        "An annotation of railwright or Multus is invalid or reserved, contradicts another, or names a missing object.",
     )
     QUANTITY = "quantity", "A quantity is invalid, or there are more GPUs than claims of a pod can have (1,024)."
     MISSING_NETWORK = "missing-network", "A NetworkAttachmentDefinition of a rail does not exist."

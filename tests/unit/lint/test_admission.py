@@ -140,15 +140,15 @@ def test_an_injected_value_is_reported_if_it_names_an_interface_that_the_pod_lac
     [
         (
             "    nccl: {addressRange: 10.0.0.0/8}\n    env: {NCCL_IB_ADDR_FAMILY: AF_INET6}\n",
-            "N10: container c: NCCL_IB_ADDR_RANGE=10.0.0.0/8: is not of the family",
+            "N10: container c: NCCL_IB_ADDR_RANGE=10.0.0.0/8: NCCL looks for addresses of",
         ),
         (
             '    nccl: {forbidTcpFallback: true}\n    env: {NCCL_IB_DISABLE: "1"}\n',
-            "N31: container c: NCCL_NET=IB: with NCCL_IB_DISABLE on there is no such network",
+            "N31: container c: NCCL_NET=IB: NCCL_IB_DISABLE turns this network off",
         ),
         (
             "    nccl: {forbidTcpFallback: true, plugin: gIB}\n    env: {NCCL_NET_PLUGIN: none}\n",
-            "N31: container c: NCCL_NET=gIB: is the network of a plugin, and NCCL_NET_PLUGIN=none keeps plugins out",
+            "N31: container c: NCCL_NET=gIB: is the network of a plugin, and NCCL_NET_PLUGIN=none turns plugins off",
         ),
     ],
 )

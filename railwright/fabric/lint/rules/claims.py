@@ -140,7 +140,8 @@ def check_fixed_devices(claim: ClaimContext) -> _Violations:
     """A template names the PCI address or NUMA node of its devices.
 
     Each claim of the template then asks for the same devices of a node, so that few pods fit on it while its other
-    devices are idle. Authors name them where pcieRoot does not pair GPUs and NICs; use another attribute there.
+    devices are idle. Authors do this on nodes where a GPU and its NIC have no pcieRoot in common; pair them by another
+    attribute there.
 
     Source: kubernetes-sigs/dranet examples/azure_aks_examples/gb300/resource-claim-template.yaml.
     """
@@ -148,7 +149,8 @@ def check_fixed_devices(claim: ClaimContext) -> _Violations:
         if claim.is_template and attribute.rpartition("/")[2] in _ONE_POD_ATTRIBUTES:
             yield Violation(
                 f"request {request} selects devices by {attribute}, so a node holds only one pod of this template, "
-                "even if others are free; pair GPUs and NICs by matchAttribute, or let railwright write the claims",
+                "even if its other devices are free; pair GPUs and NICs by matchAttribute, or let railwright write the "
+                "claims",
                 path=path,
             )
 
@@ -158,7 +160,7 @@ def check_withdrawn_attributes(claim: ClaimContext) -> _Violations:
     """A device is selected by its interface or address.
 
     dranet reads these attributes from the interface of the host. While a pod holds the device, its interface is in the
-    pod, and the slice has them no more. Whether a device is free follows from claims, never from slices.
+    pod, and its slice lacks these attributes. Only claims tell whether a device is free.
 
     Source: kubernetes-sigs/dranet examples/oke-bm-gpu-gb200-rocev2-dranet/resource-claim-template.yaml (ifName),
     openshift-psap/dra-rail-admission-webhook (ipv4).
@@ -166,7 +168,7 @@ def check_withdrawn_attributes(claim: ClaimContext) -> _Violations:
     for request, attribute, path in _list_selecting_attributes(claim):
         if attribute in objects.WITHDRAWN:
             yield Violation(
-                f"request {request} selects by {attribute}, which dranet withdraws while a pod holds the "
+                f"request {request} selects devices by {attribute}, which dranet withdraws while a pod holds the "
                 "device, and which may differ by node; use dra.net/rdmaDevice or dra.net/pciAddress",
                 path=path,
             )

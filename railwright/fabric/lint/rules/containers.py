@@ -99,12 +99,12 @@ _DEFAULT_TOPOLOGY = "/var/run/nvidia-topologyd/virtualTopology.xml"  # NCCL look
 
 @rule("N40", Severity.WARNING, settings=frozenset(_READ_FILES))
 def check_topology_files(setting: Setting, ranks: RankContext) -> Iterator[str]:
-    """NCCL_TOPO_FILE or NCCL_GRAPH_FILE is not mounted, or of another node type.
+    """NCCL_TOPO_FILE or NCCL_GRAPH_FILE is not mounted, or is for another node type.
 
     Both files must be readable inside the container and match the node type. A missing topology file causes only an
     INFO line, and its tuning is lost; a missing graph file fails the start. NCCL takes the topology file of another
-    node type without an error, and then pairs GPUs with NICs that are not beside them. Files in the directories of
-    known images are not reported, nor those that the policy gives the nodes.
+    node type without an error, and then pairs GPUs with NICs that are not beside them. Not reported: files in the
+    directories of known images, and the file that the policy names.
 
     Source: NVIDIA/nccl src/graph/topo.cc and src/graph/search.cc; Azure/aks-rdma-infiniband
     tests/scenarios/nvidia-topology and crusoecloud/solutions-library cmk-nccltests, with a file for each node type.
@@ -116,6 +116,6 @@ def check_topology_files(setting: Setting, ranks: RankContext) -> Iterator[str]:
     if not path or path == of_policy:
         return
     if setting.name == _TOPOLOGY and of_policy:
-        yield f"the policy names {of_policy} for the nodes; remove it"
+        yield f"the policy has another file for these nodes, {of_policy}; remove the variable"
     elif ranks.capabilities is not None and ranks.has_ranks and not is_present:  # None: no pod is seen
-        yield f"no volume is mounted there, and {_READ_FILES[setting.name]}; mount it, unless the image holds it"
+        yield f"no volume is mounted at this path, and {_READ_FILES[setting.name]}; mount it, unless the image has it"

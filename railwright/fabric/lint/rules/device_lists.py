@@ -133,7 +133,7 @@ def _check_whole_names(name: str, value: str, row: _ListGrammar) -> Iterator[str
         yield f"{row.library} takes whole names, not prefixes, so {names} matches nothing; write each whole name"
     if without_port and name == _UCX_LIST:
         ports = quote(",".join(f"{device}:1" for device in without_port))
-        yield f"UCX of before January 2026 knows no device without its port; write {ports}"
+        yield f"UCX before January 2026 ignores a device without its port; write {ports}"
 
 
 def _parse_list(name: str, value: str) -> lists.NameList:
@@ -176,8 +176,8 @@ def check_listed_devices(setting: Setting, ranks: RankContext) -> Iterator[str]:
     If a device plugin assigns devices exclusively (SR-IOV, eRDMA, EFA), a pod has as many as it requests. If a list
     selects nothing, NCCL reports no error and continues over TCP; UCX and NVSHMEM fail, or use another transport. The
     known devices are those that the policy gives the rails of the fabric, on each node shape where the pod may run.
-    Without a policy, names are reported that look like those of a driver and are none, such as m1x5_0: after ^ such an
-    entry excludes nothing.
+    Without a policy, misspelt names of drivers' devices are reported, such as m1x5_0: after ^ this entry excludes
+    nothing.
 
     Source: NVIDIA/nccl src/transport/net_ib/init.cc; openucx/ucx src/ucp/core/ucp_context.c; NVIDIA/nvshmem
     src/modules/transport/ibrc/ibrc.cpp; crusoecloud/solutions-library cmk-nccltests/nccl-gb200.yaml, which excludes
@@ -214,8 +214,12 @@ def check_listed_devices(setting: Setting, ranks: RankContext) -> Iterator[str]:
         if not any(entry.matches(device, -1, exact=name_list.exact) for device in all_devices)
     ]
     if absent and not name_list.exclude:
-        others = f". {_describe_devices_by_shape(known)}" if differ else f"; the rails have {', '.join(all_devices)}"
-        yield f"{', '.join(absent)}: no rail of the fabric has such a device{others}"
+        others = (
+            f". {_describe_devices_by_shape(known)}"
+            if differ
+            else f"; write devices of the rails: {', '.join(all_devices)}"
+        )
+        yield f"{', '.join(absent)}: no rail of the fabric has this device{others}"
 
 
 def _describe_nodes(shape: str) -> str:
@@ -244,16 +248,16 @@ def describe_misspelling(name: str) -> str:
 
 @rule("N16", Severity.WARNING, settings=DEVICE_LISTS)
 def check_unpredictable_names(setting: Setting, ranks: RankContext) -> Iterator[str]:
-    """A list of names that are known only when the pod starts.
+    """A list has device names that are known only when the pod starts.
 
     Where the policy names no devices, railwright finds those of the rails when the pod starts, and lists them for the
     libraries. An author's own list takes precedence. The names differ between nodes: on a node with other names the
-    list selects no rail, or the devices of another network, and NCCL continues over TCP. Not reported where nothing is
-    found: with `resolve: never`, or if the pod skips it.
+    list selects no rail, or the devices of another network, and NCCL continues over TCP. Not reported if railwright
+    finds no devices: with `resolve: never`, or if the pod skips it.
 
-    A pod with SR-IOV gets any free functions, under names that differ from pod to pod. A list of physical functions
-    matches nothing inside it. UCX and NVSHMEM know exact names only, so their lists have to be left out, or written by
-    the pod's start script.
+    A pod with SR-IOV gets any free virtual functions, under names that differ from pod to pod. A list of physical
+    functions matches nothing inside it. UCX and NVSHMEM know exact names only, so their lists have to be left out, or
+    written by the pod's start script.
 
     Source: docs/interface.md 3.8; NVIDIA/nccl issues 1427 and 1587; oracle-quickstart/oci-hpc-oke, recommended NCCL
     parameters by shape.
@@ -262,7 +266,7 @@ def check_unpredictable_names(setting: Setting, ranks: RankContext) -> Iterator[
     if name_list is None:
         return
     if setting.name in ranks.fabric_context.found:
-        yield "overrides the devices that railwright finds in the pod, but names differ between nodes; remove it"
+        yield "overrides the devices that railwright finds in the pod, but device names differ between nodes; remove it"
     requested = ranks.rdma_devices
     has_functions = any(map(is_virtual_resource, requested)) if requested else bool(ranks.fabric_context.exclusive)
     known = {device for devices in (ranks.fabric_context.devices or {}).values() for device in devices}
@@ -276,8 +280,8 @@ def check_unpredictable_names(setting: Setting, ranks: RankContext) -> Iterator[
 def check_omitted_rails(setting: Setting, ranks: RankContext) -> Iterator[str]:
     """A list of devices leaves out rails of the pod, or is not read.
 
-    A list that names two of four rails halves the bandwidth in silence: NCCL, UCX and NVSHMEM log nothing about the
-    rest. Without known device names, a list of exact names is compared with the number of rails, or with the exclusive
+    A list that names two of four rails halves the bandwidth, and NCCL, UCX and NVSHMEM log nothing about the other two.
+    Without known device names, a list of exact names is compared with the number of rails, or with the exclusive
     devices that the container requests. NVSHMEM reads NVSHMEM_HCA_LIST only with NVSHMEM_ENABLE_NIC_PE_MAPPING=1;
     otherwise it uses the nearest devices, which may be those of storage or management.
 
@@ -291,7 +295,7 @@ def check_omitted_rails(setting: Setting, ranks: RankContext) -> Iterator[str]:
     name_list = _read_device_list(setting, ranks)
     if name_list is not None and (selection := _describe_omitted_rails(name_list, ranks)):
         yield (
-            f"selects {selection}: the others carry no data, and no log says so; "
+            f"selects {selection}: the others carry no data, and no log reports it; "
             "remove it, or request fewer rails by the annotation railwright.io/rails"
         )
 

@@ -23,7 +23,7 @@ _LOOPBACK = "lo"  # every network namespace has it
 
 @rule("N17", Severity.ERROR, settings=frozenset({*_NCCL_LISTS, *_PLAIN_NAMES}))
 def check_interface_exists(setting: Setting, ranks: RankContext) -> Iterator[str]:
-    """A variable for an interface selects none that the pod has.
+    """A variable for control traffic selects no interface of the pod.
 
     If NCCL_SOCKET_IFNAME matches nothing, NCCL fails at start with 'Bootstrap : no socket interface found'. So do
     NVSHMEM's bootstrap, which reads its variable in the same way, and Gloo and TensorPipe, which look for exactly these
@@ -54,8 +54,8 @@ def check_socket_interface(ranks: RankContext) -> Iterator[Violation]:
     """NCCL_SOCKET_IFNAME selects a rail, or is unset in a pod with rails.
 
     The interface carries NCCL's bootstrap, the handshake of RDMA and, with the TCP transport, the data. On a rail that
-    is rail-only or lossless, this traffic may not reach the other pods, or may disturb the rail's own. If the variable
-    is unset, NCCL prefers names that begin with ib, then all but docker, lo and virbr: any secondary network.
+    is rail-only or lossless, this traffic may not reach the other pods, or may disturb the traffic of the rail. If the
+    variable is unset, NCCL prefers names that begin with ib, then all but docker, lo and virbr: any secondary network.
 
     Source: NVIDIA/nccl src/misc/socket.cc.
     """
@@ -87,7 +87,7 @@ def check_pod_identity_interface(setting: Setting, ranks: RankContext) -> Iterat
     """NCCL_SOCKET_IFNAME also selects the interface of EKS Pod Identity.
 
     A pod on the host's network has the interfaces of its node. On EKS with Pod Identity one of them is pod-id-link0
-    with 169.254.170.23, an address that every node has. A list such as ^lo,docker,veth lets it in: connections of
+    with 169.254.170.23, an address that every node has. A list such as ^lo,docker,veth also selects it: connections of
     bootstrap and of the TCP transport are refused.
 
     Source: aws-samples/aws-do-eks pull request 54.
@@ -95,8 +95,8 @@ def check_pod_identity_interface(setting: Setting, ranks: RankContext) -> Iterat
     is_on_node = bool(setting.value) and ranks.host_network and ranks.is_on_efa
     if is_on_node and lists.select_interfaces(setting.text, (_POD_IDENTITY,)):
         yield (
-            f"also selects {_POD_IDENTITY}, which nodes with EKS Pod Identity have: its address is the same on all, "
-            f"so ranks cannot connect; exclude {_POD_IDENTITY} too"
+            f"also selects {_POD_IDENTITY}, which nodes with EKS Pod Identity have: its address is the same on all "
+            f"nodes, so ranks cannot connect; exclude {_POD_IDENTITY} too"
         )
 
 
@@ -112,11 +112,11 @@ _FIXED_BY_VENDOR = frozenset({"vke.volcengine.com/rdma"})
 
 @rule("N21", Severity.WARNING, settings=frozenset(_CHOICES_WITHOUT_INDEX))
 def check_gid_index(setting: Setting, ranks: RankContext) -> Iterator[str]:
-    """The GID index on RoCE is fixed.
+    """A variable fixes the GID index on RoCE.
 
     The right index depends on the pod, because it follows the order in which addresses appeared, but NCCL, NVSHMEM and
     UCX use one value for every HCA, unchecked. Without it they choose the entry themselves, NCCL since 2.21. Not
-    reported: the value of gidIndex in the policy, a pod on the host's network, and devices that a pod has alone
+    reported: the value of gidIndex in the policy, a pod on the host's network, and devices that pods do not share
     (virtual functions, host devices). Nor are devices of Volcengine's plugin, for which the vendor gives the index.
 
     Source: NVIDIA/nccl networking troubleshooting guide and src/transport/net_ib/connect.cc; NVIDIA/nvshmem

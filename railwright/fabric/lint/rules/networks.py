@@ -57,10 +57,10 @@ def check_network(setting: Setting, ranks: RankContext) -> Iterator[str]:
         return
     network = setting.text.casefold().partition("_")[0]  # without a version
     if network == "ib" and (disable := ranks.get_setting(_DISABLE)) and disable.number:
-        yield "with NCCL_IB_DISABLE on there is no such network, and NCCL fails at start; remove one of the two"
+        yield "NCCL_IB_DISABLE turns this network off, so NCCL fails at start; remove one of the two variables"
     if network in _TRANSPORTS_BY_NETWORK.keys() - _BUILT_IN and ranks.get_value(_PLUGIN) == "none":
         yield (
-            "is the network of a plugin, and NCCL_NET_PLUGIN=none keeps plugins out: NCCL fails at start; "
+            "is the network of a plugin, and NCCL_NET_PLUGIN=none turns plugins off: NCCL fails at start; "
             "remove NCCL_NET_PLUGIN"
         )
     else:
@@ -101,7 +101,7 @@ _VERBS_DEVICES = "/dev/infiniband"
 
 @rule("N62", Severity.ERROR)
 def check_efa_reachable(ranks: RankContext) -> Iterator[Violation]:
-    """EFA devices are requested and made unreachable.
+    """A container requests EFA devices that NCCL cannot reach.
 
     NCCL reaches EFA only by the plugin aws-ofi-nccl and libfabric's provider efa. NCCL_NET_PLUGIN=none, which is right
     on RoCE, or a list of providers without efa leaves TCP. So does the node's /dev/infiniband beside the devices of the
@@ -114,7 +114,7 @@ def check_efa_reachable(ranks: RankContext) -> Iterator[Violation]:
     plugin, provider = ranks.get_setting(_PLUGIN), ranks.get_setting("FI_PROVIDER")
     if plugin is not None and plugin.text.casefold() == "none":
         yield Violation(
-            "keeps out the plugin that drives EFA, so NCCL uses TCP without a message; remove it, or write ofi", plugin
+            "turns off the plugin that drives EFA, so NCCL uses TCP without a message; remove it, or write ofi", plugin
         )
     if provider is not None and provider.value:  # layered providers are written `efa;ofi_rxr`
         named = provider.text.removeprefix("^").replace(";", ",").split(",")

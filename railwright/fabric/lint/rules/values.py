@@ -45,7 +45,7 @@ def check_number(setting: Setting, _: RankContext) -> Iterator[str]:
         number = integers.parse(text)
         effect = "NCCL takes it as 0, or ignores it from 2.32 on" if number is None else f"NCCL takes it as {number}"
         if row.parser not in catalogue.INTEGER_PARSERS:
-            effect = "its reader expects digits"
+            effect = "NCCL expects digits"
         yield f"is not a plain decimal number: {effect}; {fix}"
     elif text and not row.allows(text):
         words = f"one of: {row.words}" if isinstance(row.allowed, catalogue.Enumeration) else row.words
@@ -89,7 +89,7 @@ def _check_subsystems(text: str, _: RankContext) -> Iterator[str]:
     words = text.removeprefix("^").split(",")
     unknown = [quote(word) or "an empty word" for word in words if word.upper() not in _SUBSYSTEMS]
     if unknown:
-        yield f"{', '.join(unknown[:4])}: no such subsystem, and one unknown word drops the whole list; correct it"
+        yield f"{', '.join(unknown[:4])}: NCCL has no such subsystem and drops the whole list; correct it"
 
 
 @functools.lru_cache(maxsize=256)  # nearly always the policy's range
@@ -111,8 +111,8 @@ def _check_address_range(text: str, ranks: RankContext) -> Iterator[str]:
         yield "is not an address prefix, so NCCL ignores it; write one, such as 192.168.0.0/16 or fd00::/8"
     elif network.version != looked_for and (family is None or family.value is not None):
         yield (
-            f"is not of the family NCCL looks for, {_FAMILIES[looked_for]}, so no GID matches and every HCA "
-            f"falls to entry 0; set {_FAMILY}={_FAMILIES[network.version]}"
+            f"NCCL looks for addresses of {_FAMILIES[looked_for]}, so no GID matches this prefix and every HCA uses "
+            f"entry 0; set {_FAMILY}={_FAMILIES[network.version]}"
         )
 
 
@@ -139,7 +139,7 @@ def check_quotes_and_blanks(setting: Setting, _: RankContext) -> Iterator[str]:
     if value is None or (value and value == text) or (row is not None and value == row.default_text):
         return
     if not value:
-        yield "an empty value counts as set for some names and as unset for others; omit it"
+        yield "an empty value counts as set for some variables and as unset for others; omit it"
     else:
         yield f"quotes and blanks around a value become part of it; write {quote(text) or 'a value, or omit it'}"
 
@@ -173,11 +173,11 @@ _OWN_TUNER = "ofi"  # NCCL_TUNER_PLUGIN with the name of the plugin selects the 
 
 @rule("N66", Severity.WARNING, settings=lambda name: name.startswith(("NCCL_", "OFI_NCCL_", "FI_")))
 def check_vendor_variable(setting: Setting, ranks: RankContext) -> Iterator[str]:
-    """Variable that the vendor sets on the fabric's nodes.
+    """A container sets a variable that the vendor sets on the nodes.
 
     The policy leaves the variable to a network plugin, a script or a settings file, which has values for each instance
     type. A value of the container replaces theirs, and a stale one costs bandwidth; Google's checker of guest
-    configurations refuses it. Without a policy, the variables that the EFA plugin sets are reported in containers with
+    configurations rejects it. Without a policy, the variables that the EFA plugin sets are reported in containers with
     EFA devices.
 
     Source: AWS and Google removed such values from their manifests (awslabs/awsome-distributed-ai pull request 1077,
