@@ -1,7 +1,7 @@
 """Reads and rotates the certificates in a cluster: Secrets, and the caBundles of webhook configurations.
 
-Each write changes only railwright's fields and has the resourceVersion that was read. So one of two concurrent writers
-gets a 409, and reads again.
+Each write changes only railwright's fields and states the resourceVersion that was read. So the API server rejects the
+later of two concurrent writes with 409, and that writer reads again.
 """
 
 import datetime as dt
@@ -31,7 +31,7 @@ class _Metadata(watch_wire.Identity, frozen=True, rename="camel"):
 
 
 class _Object(msgspec.Struct, frozen=True, rename="camel"):
-    """An object of any kind."""
+    """A Kubernetes object of any kind, decoded to its metadata."""
 
     metadata: _Metadata
 
@@ -66,8 +66,8 @@ class _Webhook(msgspec.Struct, frozen=True, rename="camel"):
     client_config: _ClientConfig
 
 
-class Configuration(_Object, frozen=True):
-    """A webhook configuration, with the fields that are read."""
+class WebhookConfiguration(_Object, frozen=True):
+    """A mutating or validating webhook configuration."""
 
     webhooks: list[_Webhook] | None = None
 
@@ -79,7 +79,7 @@ class ClusterState:
     """The Secrets and webhook configurations of an installation, as read at one moment."""
 
     def __init__(
-        self, namespace: str, secrets: Mapping[str, Secret], configurations: Mapping[str, Configuration | None]
+        self, namespace: str, secrets: Mapping[str, Secret], configurations: Mapping[str, WebhookConfiguration | None]
     ) -> None:
         """Take `secrets` by their names in the inventory and `configurations` by kind; None for a missing one."""
         self.namespace, self.secrets, self.configurations = namespace, secrets, configurations
@@ -106,22 +106,25 @@ class ClusterState:
             for _, hook in hooks
         }
 
-    def list_outdated(self, kind: str, pem: bytes) -> list[tuple[int, str]]:
+    def list_outdated_webhooks(self, kind: str, pem: bytes) -> list[tuple[int, str]]:
         """Return index and name of each webhook of a configuration whose caBundle is not `pem`."""
         return [(index, hook.name) for index, hook in self._webhooks[kind] if hook.client_config.ca_bundle != pem]
 
-    def list_overwritten(self) -> Iterator[tuple[events.Involved, tuple[str, ...], tuple[str, ...]]]:
-        """Yield each configuration with a caBundle that is not the keyring's, those webhooks, and who wrote them."""
+    def list_overwritten_bundles(self) -> Iterator[tuple[events.Involved, tuple[str, ...], tuple[str, ...]]]:
+        """Yield each webhook configuration in which a caBundle differs from the keyring's.
+
+        With it come the names of the webhooks with such a caBundle, and their other field managers.
+        """
         for kind, configuration in self.configurations.items():
-            names = tuple(name for _, name in self.list_outdated(kind, self.keyring.bundle))
+            names = tuple(name for _, name in self.list_outdated_webhooks(kind, self.keyring.bundle))
             if configuration is not None and names:
                 metadata = configuration.metadata
                 involved = events.Involved(kind, _GROUP_VERSION, "", metadata.name, metadata.uid)
-                yield involved, names, _list_writers(metadata, names)
+                yield involved, names, _list_bundle_managers(metadata, names)
 
 
-def _list_writers(metadata: _Metadata, hooks: Collection[str]) -> tuple[str, ...]:
-    """Return the field managers that own the caBundle of one of these webhooks, other than this program."""
+def _list_bundle_managers(metadata: _Metadata, hooks: Collection[str]) -> tuple[str, ...]:
+    """Return the field managers that own the caBundle of one of these webhooks, except this program."""
     keys = {msgspec.json.encode({"name": hook}).decode() for hook in hooks}
     managers = []
     for entry in metadata.managed_fields or ():
@@ -132,14 +135,15 @@ def _list_writers(metadata: _Metadata, hooks: Collection[str]) -> tuple[str, ...
     return tuple(sorted({*managers} - {clients.USER_AGENT}))
 
 
-async def read_state(client: clients.Client, namespace: str, names: Sequence[str]) -> ClusterState:
-    """Read the Secrets `names` of the inventory, and the webhook configurations of both KINDS. Raises ClusterError."""
+async def read_certificates(client: clients.Client, namespace: str, names: Sequence[str]) -> ClusterState:
+    """Read the Secrets with these names of the inventory, and both webhook configurations. Raises ClusterError."""
     secrets = {
         name: await watch_wire.find_object(client, _build_secret_path(namespace, name), Secret) or _NO_SECRET
         for name in names
     }
     configurations = {
-        kind: await watch_wire.find_object(client, _build_configuration_path(kind), Configuration) for kind in KINDS
+        kind: await watch_wire.find_object(client, _build_configuration_path(kind), WebhookConfiguration)
+        for kind in KINDS
     }
     return ClusterState(namespace, secrets, configurations)
 
@@ -147,7 +151,7 @@ async def read_state(client: clients.Client, namespace: str, names: Sequence[str
 async def _write_step(client: clients.Client, state: ClusterState, step: rotation.Step) -> None:
     """Write the objects of a step, one by one. Raises ApiError 409 or 422 if an object has changed since it was read.
 
-    A caBundle that cannot be written keeps no Secret from being written.
+    Secrets come first, so that they are written even if a caBundle cannot be.
     """
     if step.keyring is not None:
         await _write_secret(client, state, inventory.CA, _format_keyring(step.keyring))
@@ -155,12 +159,12 @@ async def _write_step(client: clients.Client, state: ClusterState, step: rotatio
         if stored.pair is not None:
             await _write_secret(client, state, name, {**_format_pair(stored.pair), "ca.crt": stored.trusted})
     for kind in KINDS if step.bundle is not None else ():
-        await _fill_bundles(client, state, kind, step.bundle or b"")
+        await _write_bundles(client, state, kind, step.bundle or b"")
 
 
-async def _fill_bundles(client: clients.Client, state: ClusterState, kind: str, pem: bytes) -> None:
-    """Write `caBundle` of the webhooks of a configuration; change nothing else."""
-    configuration, outdated = state.configurations.get(kind), state.list_outdated(kind, pem)
+async def _write_bundles(client: clients.Client, state: ClusterState, kind: str, pem: bytes) -> None:
+    """Write the outdated caBundles of a webhook configuration, and no other field."""
+    configuration, outdated = state.configurations.get(kind), state.list_outdated_webhooks(kind, pem)
     if configuration is None or not outdated:
         return
     # by index: the version test fails if the list has changed since it was read
@@ -183,7 +187,7 @@ async def _write_secret(
 
 
 async def _create_empty_secret(client: clients.Client, path: str, name: str) -> Secret:
-    """Create a Secret without content, and return it. The API server returns 409 if another process has filled it.
+    """Create an empty Secret, and return it. Raises ApiError 409 if another process has filled it meanwhile.
 
     Uses server-side apply, because RBAC cannot limit a POST by resource name.
     """
@@ -217,7 +221,7 @@ def _format_keyring(keyring: rotation.Keyring) -> dict[str, bytes | None]:
 
 
 class Rotator:
-    """Rotates the certificates of one namespace, one step at a time. `hosts` are additional names of the servers."""
+    """Rotates the certificates of one namespace, one step at a time. `hosts`: additional names of the servers."""
 
     def __init__(
         self,
@@ -230,15 +234,17 @@ class Rotator:
         self._client, self._namespace, self._hosts, self._overlap, self._now = client, namespace, hosts, overlap, now
         self.state: ClusterState | None = None
 
-    async def step(self, *, renew_ca: bool = False) -> rotation.Step | rotation.Wait:
-        """Read the state and make the step that is due, if any.
+    async def make_step(self, *, renew_ca: bool = False) -> rotation.Step | rotation.Wait:
+        """Read the certificates, and write the next step if it is due. Return it, or how long to wait.
 
         Raises ClusterError. After an ApiError with a status in CONFLICTS, call again.
         """
         specs = inventory.list_specs(self._namespace, more=self._hosts, has_extender=await self._has_extender())
-        self.state = await read_state(self._client, self._namespace, [inventory.CA, *(spec.name for spec in specs)])
+        self.state = await read_certificates(
+            self._client, self._namespace, [inventory.CA, *(spec.name for spec in specs)]
+        )
         stored = self.state.keyring, self.state.certificates, self.state.bundles
-        result = rotation.plan(rotation.Situation(*stored, specs, self._now(), self._overlap, renew_ca))
+        result = rotation.plan_step(rotation.Situation(*stored, specs, self._now(), self._overlap, renew_ca))
         if isinstance(result, rotation.Step):
             await _write_step(self._client, self.state, result)
         return result

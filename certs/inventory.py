@@ -14,7 +14,7 @@ CA = "ca"  # name of the CA among the certificates
 
 @dataclasses.dataclass(frozen=True)
 class CertificateSpec:
-    """A serving or client certificate to issue: the name it is stored under, and its contents."""
+    """A serving or client certificate to issue: its name in the inventory, and its content."""
 
     name: str
     common_name: str
@@ -22,7 +22,7 @@ class CertificateSpec:
     hosts: tuple[str, ...] = ()
 
     def issue(self, ca: pki.Pair, *, now: dt.datetime) -> pki.Pair:
-        """Return a new certificate. Raises ValueError for hosts that are not allowed in one."""
+        """Return a new certificate. Raises ValueError for hosts that a certificate cannot have."""
         lifetime = schedules.CLIENT_VALIDITY if self.usage is pki.Usage.CLIENT else schedules.SERVING_VALIDITY
         return pki.issue_certificate(
             ca, common_name=self.common_name, hosts=self.hosts, usages={self.usage}, now=now, lifetime=lifetime
@@ -30,12 +30,12 @@ class CertificateSpec:
 
 
 def is_usable_ca(pair: pki.Pair, *, now: dt.datetime) -> bool:
-    """True if `pair` can sign now: one of railwright's CAs, valid, and with its private key."""
+    """True if `pair` can issue certificates now: a valid CA with its private key, of the form that pki signs with."""
     certificate = pki.load_certificate(pair)
-    return certificate is not None and pki.is_valid_at(certificate, now) and pki.is_own_ca(certificate)
+    return certificate is not None and pki.is_valid_at(certificate, now) and pki.is_signing_ca(certificate)
 
 
-def satisfies(pair: pki.Pair, spec: CertificateSpec, *, ca: pki.Pair, now: dt.datetime) -> bool:
+def matches_spec(pair: pki.Pair, spec: CertificateSpec, *, ca: pki.Pair, now: dt.datetime) -> bool:
     """True if `pair` was issued by `ca`, is valid and not due for renewal, and has the hosts and usage of `spec`."""
     certificate = pki.load_certificate(pair)
     if certificate is None or not pki.is_valid_at(certificate, now):
@@ -43,20 +43,20 @@ def satisfies(pair: pki.Pair, spec: CertificateSpec, *, ca: pki.Pair, now: dt.da
     names = pki.find_extension(certificate, x509.SubjectAlternativeName) or ()
     return (
         pki.find_issuer(pair.certificate_pem, [ca.certificate_pem]) is not None
-        and not is_due(certificate, now)
+        and not is_renewal_due(certificate, now)
         and {pki.build_general_name(host) for host in spec.hosts} <= set(names)
         and pki.USAGE_OIDS[spec.usage] in (pki.find_extension(certificate, x509.ExtendedKeyUsage) or ())
     )
 
 
-def is_due(certificate: x509.Certificate, now: dt.datetime) -> bool:
-    """True if the certificate is to be renewed: in the last third of its validity period, or expired."""
+def is_renewal_due(certificate: x509.Certificate, now: dt.datetime) -> bool:
+    """True in the last third of the certificate's validity period, and after it."""
     return now >= get_renewal_time(certificate)
 
 
 def get_renewal_time(certificate: x509.Certificate) -> dt.datetime:
-    """Return when a third of the validity period is left, as cert-manager does. The period begins at the issue time."""
-    validity = certificate.not_valid_after_utc - certificate.not_valid_before_utc - pki.BACKDATED
+    """Return when a third of the validity period is left, the default of cert-manager."""
+    validity = certificate.not_valid_after_utc - certificate.not_valid_before_utc - pki.BACKDATED  # from its issue on
     return certificate.not_valid_after_utc - max(validity, dt.timedelta()) / 3  # others' may be valid for minutes
 
 
@@ -71,16 +71,16 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")  # for port-forward, and clients on
 
 
 def list_hosts(server: str, namespace: str, more: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the DNS names of `server`'s Service in the cluster, loopback, and the operator's additional names."""
+    """Return the host names of a server: those of its Service in the cluster, of loopback, and the operator's own."""
     service = f"{installed_names.INSTALLATION}-{server}"
     qualified = f"{service}.{namespace}"
     return (service, qualified, f"{qualified}.svc", f"{qualified}.svc.cluster.local", *LOOPBACK, *more)
 
 
 def list_specs(namespace: str, *, more: Sequence[str] = (), has_extender: bool = True) -> list[CertificateSpec]:
-    """Return the certificates of both servers, and the client certificate of kube-scheduler.
+    """Return which certificates to issue: one for each server, and a client certificate for kube-scheduler.
 
-    `more` are additional hosts of the servers. Without an extender, only the webhook gets a certificate.
+    `more` are additional host names of the servers. Without an extender, only the webhook gets a certificate.
     """
     webhook, extender = (
         CertificateSpec(

@@ -45,7 +45,7 @@ class Pair:
 
 def issue_ca(common_name: str, *, now: dt.datetime, lifetime: dt.timedelta) -> Pair:
     """Return a self-signed CA that cannot issue other CAs (path length 0), valid until now + lifetime."""
-    return _issue(_build_name(common_name, ()), None, now, now + lifetime)
+    return _issue_pair(_build_name(common_name, ()), None, now, now + lifetime)
 
 
 def issue_certificate(  # noqa: PLR0913 - a certificate has this many independent parts, all but one by name
@@ -68,19 +68,19 @@ def issue_certificate(  # noqa: PLR0913 - a certificate has this many independen
     usage = x509.ExtendedKeyUsage([USAGE_OIDS[Usage(use)] for use in sorted(usages)])
     names = [build_general_name(host) for host in dict.fromkeys(hosts)]
     extensions = [usage, x509.SubjectAlternativeName(names)] if names else [usage]
-    return _issue(_build_name(common_name, organizations), ca, now, until, *extensions)
+    return _issue_pair(_build_name(common_name, organizations), ca, now, until, *extensions)
 
 
-def _issue(
+def _issue_pair(
     subject: x509.Name, ca: Pair | None, now: dt.datetime, until: dt.datetime, *extensions: x509.ExtensionType
 ) -> Pair:
-    """Return a certificate of a new key, issued by `ca`; a CA itself if that is None."""
+    """Return a new key and its certificate, issued by `ca`; without `ca`, a self-signed CA."""
     key, issuer, is_ca = ec.generate_private_key(ec.SECP256R1()), subject, ca is None
     signer: object = key
     if ca is not None:
         issuer = x509.load_pem_x509_certificate(ca.certificate_pem).subject
         signer = serialization.load_pem_private_key(ca.key_pem, password=None)
-    assert isinstance(signer, ec.EllipticCurvePrivateKey)  # noqa: S101 - see is_own_ca
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)  # noqa: S101 - see is_signing_ca
     usage = x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=is_ca,
@@ -166,13 +166,13 @@ def split_bundle(pem: bytes) -> tuple[bytes, ...]:
 
 
 def find_issuer(chain: bytes, certificates: Iterable[bytes]) -> bytes | None:
-    """Return the one of `certificates` that issued a chain's first certificate or an intermediate CA in it, if any."""
+    """Return a certificate of `certificates` that issued any certificate in `chain`; None without one."""
     candidates = tuple(certificates)
     return next((issuer for link in split_bundle(chain) for issuer in candidates if _is_signed_by(link, issuer)), None)
 
 
-def is_own_ca(certificate: x509.Certificate) -> bool:
-    """True for a CA as `issue_ca` makes it: `issue_certificate` can sign with it."""
+def is_signing_ca(certificate: x509.Certificate) -> bool:
+    """True for a CA that `issue_certificate` can sign with: an elliptic-curve key, and its standard key identifier."""
     key, constraints = certificate.public_key(), find_extension(certificate, x509.BasicConstraints)
     if constraints is None or not constraints.ca or not isinstance(key, ec.EllipticCurvePublicKey):
         return False
@@ -180,7 +180,7 @@ def is_own_ca(certificate: x509.Certificate) -> bool:
 
 
 def find_extension(certificate: x509.Certificate, kind: type[Extension]) -> Extension | None:
-    """Return the extension of a kind, None if the certificate has none."""
+    """Return the certificate's extension of a type; None without one."""
     try:
         return certificate.extensions.get_extension_for_class(kind).value
     except x509.ExtensionNotFound:
@@ -188,7 +188,7 @@ def find_extension(certificate: x509.Certificate, kind: type[Extension]) -> Exte
 
 
 def _is_signed_by(certificate: bytes, issuer: bytes) -> bool:
-    """True if `issuer` issued the certificate, by name and signature. Ignores validity."""
+    """True if name and signature show that `issuer` issued the certificate. Ignores validity."""
     try:
         x509.load_pem_x509_certificate(certificate).verify_directly_issued_by(x509.load_pem_x509_certificate(issuer))
     except (InvalidSignature, ValueError, TypeError):

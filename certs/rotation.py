@@ -54,8 +54,8 @@ class StoredCertificate:
 class Step:
     """A change to make now, and its reason. `names` are the certificates to RENEW.
 
-    The other fields are the objects to write, in this order. None and absent names mean no change. Objects to write are
-    not compared, so that a repeated step equals the earlier one.
+    The other fields have the new content of objects, in the order of writing; None, or no entry, leaves an object
+    unchanged. They are not compared, so that a repeated step equals the earlier one.
     """
 
     action: Action
@@ -68,7 +68,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Wait:
-    """No change is due before `until`. `soon`: that is a few minutes away, so a run without --watch waits for it."""
+    """The time of the next change, and its reason. `soon`: within minutes, so a run without --watch waits for it."""
 
     until: dt.datetime
     reason: str
@@ -79,7 +79,7 @@ class Wait:
 class Situation:
     """The input from which a step is planned: the stored certificates of an installation, and the time.
 
-    `certificates` has an entry for each of `specs`. `bundles` are the webhooks' caBundles, by the names for messages.
+    `certificates` has an entry for each of `specs`. `bundles` has the caBundle of each webhook by KIND/NAME.
     `renew_ca` starts a new CA before it is due.
     """
 
@@ -93,12 +93,12 @@ class Situation:
 
     @property
     def signer(self) -> pki.Pair | None:
-        """The active CA, None if it cannot sign now."""
+        """The active CA; None if it cannot issue certificates now."""
         return self._find_usable(self.keyring.active_ca)
 
     @property
     def next_ca(self) -> pki.Pair | None:
-        """The next CA, None if it could not sign now."""
+        """The next CA; None if it could not issue certificates now."""
         return self._find_usable(self.keyring.next_ca)
 
     @property
@@ -107,26 +107,26 @@ class Situation:
         return min(schedules.PROPAGATION, self.overlap)
 
     def _find_usable(self, pair: pki.Pair | None) -> pki.Pair | None:
-        """Return the CA if it can sign and is in the trusted bundle."""
+        """Return the CA if it can issue certificates and is in the trusted bundle, otherwise None."""
         if pair is None or not inventory.is_usable_ca(pair, now=self.now):
             return None
         return pair if pki.split_bundle(pair.certificate_pem)[0] in self.keyring.trusted else None
 
-    def list_outdated(self) -> list[str]:
-        """Return the names of the Secrets and webhook configurations whose bundle differs from the keyring's."""
+    def list_outdated_bundles(self) -> list[str]:
+        """Return the names of the Secrets and webhooks whose CA bundle differs from the keyring's."""
         stored = {name: item.trusted for name, item in self.certificates.items() if item.pair is not None}
         return [name for name, pem in {**self.bundles, **stored}.items() if pem != self.keyring.bundle]
 
-    def list_live(self) -> list[StoredCertificate]:
+    def list_presentable(self) -> list[StoredCertificate]:
         """Return the certificates that a server or client may present now."""
         stored = self.certificates.values()
         return [item for item in stored if item.pair is not None and pki.is_presentable(item.pair, self.now)]
 
 
-def plan(situation: Situation) -> Step | Wait:
+def plan_step(situation: Situation) -> Step | Wait:
     """Return the next step, or a wait until the next one is due.
 
-    Raises ValueError for hosts that are not allowed in a certificate.
+    Raises ValueError for hosts that a certificate cannot have.
     """
     waits: list[Wait] = []
     for rule in _RULES:
@@ -138,11 +138,11 @@ def plan(situation: Situation) -> Step | Wait:
 
 
 def _plan_trust(situation: Situation) -> Step | None:
-    """Trust the CA of each certificate in use: the keyring may have been deleted, or restored from a backup."""
+    """Add the CA of each certificate in use to the bundle: the keyring may be new, or restored from a backup."""
     keyring = situation.keyring
     issuers = [
         pki.find_issuer(stored.pair.certificate_pem, pki.split_bundle(stored.trusted))
-        for stored in situation.list_live()
+        for stored in situation.list_presentable()
         if stored.pair is not None
     ]
     trusted = tuple(dict.fromkeys([*keyring.trusted, *filter(None, issuers)]))
@@ -159,7 +159,7 @@ def _plan_next_ca(situation: Situation) -> Step | Wait | None:
     reason = "no CA can sign"
     if ca is not None:
         certificate = x509.load_pem_x509_certificate(ca.certificate_pem)
-        if not situation.renew_ca and not inventory.is_due(certificate, now):
+        if not situation.renew_ca and not inventory.is_renewal_due(certificate, now):
             return Wait(inventory.get_renewal_time(certificate), "the CA is due for replacement")
         expiry = f"the CA expires at {certificate.not_valid_after_utc:%Y-%m-%d %H:%M}"
         reason = "requested by the operator" if situation.renew_ca else expiry
@@ -171,19 +171,19 @@ def _plan_next_ca(situation: Situation) -> Step | Wait | None:
 def _plan_renewal(situation: Situation) -> Step | Wait | None:
     """Renew certificates that are missing, about to expire, or issued by another CA.
 
-    If the issuer stays the same, no client needs a new bundle, so renewal precedes the bundles, whose writing may fail
-    for weeks. A certificate of another CA that is still presented stays until every bundle is written.
+    A renewal by the same CA needs no new bundle at the clients, so it precedes the bundles, whose writing may fail for
+    weeks. A valid certificate of another CA is replaced after every bundle is written.
     """
     ca, now = situation.signer, situation.now
     if ca is None:
         return None
-    is_published = not situation.list_outdated()
+    is_published = not situation.list_outdated_bundles()
     due: dict[str, StoredCertificate] = {}
     waits: list[Wait] = []
     for spec in situation.specs:
         pair = situation.certificates[spec.name].pair
         certificate = None if pair is None else pki.load_certificate(pair)
-        if pair is not None and certificate and inventory.satisfies(pair, spec, ca=ca, now=now):
+        if pair is not None and certificate and inventory.matches_spec(pair, spec, ca=ca, now=now):
             waits.append(Wait(inventory.get_renewal_time(certificate), "the next certificate is due for renewal"))
         elif (
             is_published
@@ -193,13 +193,13 @@ def _plan_renewal(situation: Situation) -> Step | Wait | None:
         ):
             due[spec.name] = StoredCertificate(spec.issue(ca, now=now), situation.keyring.bundle)
     if due:
-        reason = "missing, about to expire, or issued by another CA"
+        reason = "a certificate is missing, about to expire, or issued by another CA"
         return Step(Action.RENEW, reason, tuple(due), certificates=due)
     return min(waits, key=lambda wait: wait.until, default=None)
 
 
-def _plan_bundle(situation: Situation) -> Step | None:
-    outdated, pem, stored = situation.list_outdated(), situation.keyring.bundle, situation.certificates
+def _plan_bundle_writes(situation: Situation) -> Step | None:
+    outdated, pem, stored = situation.list_outdated_bundles(), situation.keyring.bundle, situation.certificates
     if not outdated:
         return None
     certificates = {name: dataclasses.replace(stored[name], trusted=pem) for name in outdated if name in stored}
@@ -207,12 +207,12 @@ def _plan_bundle(situation: Situation) -> Step | None:
     return Step(Action.PUBLISH, reason, bundle=pem, certificates=certificates)
 
 
-def _plan_switch(situation: Situation) -> Step | Wait | None:
-    """Make the next CA the active one, `overlap` after it was issued, or halfway to the end of the active one."""
+def _plan_activation(situation: Situation) -> Step | Wait | None:
+    """Make the next CA active `overlap` after it was issued, but no later than halfway to the end of the active CA."""
     ca = situation.next_ca
     if ca is None:
         return None
-    if situation.list_live():
+    if situation.list_presentable():
         issued, delay = pki.get_issue_time(ca), situation.propagation
         if situation.signer is not None:
             end = x509.load_pem_x509_certificate(situation.signer.certificate_pem).not_valid_after_utc
@@ -225,9 +225,10 @@ def _plan_switch(situation: Situation) -> Step | Wait | None:
 
 
 def _plan_removal(situation: Situation) -> Step | Wait | None:
-    """Remove the other CAs, twice `overlap` after the active one was issued: it usually became active halfway.
+    """Remove all CAs but the active one from the bundle, once no certificate of another CA can be in use.
 
-    If it became active later, wait until no certificate of another CA is in use. Clients use a copy for `overlap`.
+    That is twice `overlap` after the active CA was issued, and later if a certificate was issued later: servers present
+    the previous one for a while, and kube-scheduler may use a copy of it for `overlap`.
     """
     keyring, ca, overlap = situation.keyring, situation.signer, situation.overlap
     if situation.next_ca is not None or ca is None or len(keyring.trusted) < 2:
@@ -253,7 +254,7 @@ _RULES: tuple[Callable[[Situation], Step | Wait | None], ...] = (
     _plan_trust,
     _plan_next_ca,
     _plan_renewal,
-    _plan_bundle,
-    _plan_switch,
+    _plan_bundle_writes,
+    _plan_activation,
     _plan_removal,
 )

@@ -66,7 +66,7 @@ async def rotate_once(arguments: argparse.Namespace, client: clients.Client) -> 
     renew_ca, conflicts = arguments.renew_ca, 0
     while True:
         try:
-            result = await active_rotator.step(renew_ca=renew_ca)
+            result = await active_rotator.make_step(renew_ca=renew_ca)
         except errors.ApiError as error:
             conflicts += 1
             if error.status not in installation.CONFLICTS or conflicts == _MAX_CONFLICTS:
@@ -157,7 +157,7 @@ class Watcher:
         while True:
             pause = self._arguments.every.total_seconds()
             try:
-                result = await self._rotator.step()
+                result = await self._rotator.make_step()
             except errors.ClusterError as error:
                 self._record_failure(error)
             else:
@@ -185,7 +185,7 @@ class Watcher:
         state = self._rotator.state
         if state is None:
             return
-        for involved, hooks, writers in state.list_overwritten():
+        for involved, hooks, writers in state.list_overwritten_bundles():
             message = (
                 f"{', '.join(writers) or 'another writer'} overwrites the caBundle of {', '.join(hooks)} whenever "
                 f"{installed_names.CERTS} has written it, and the API server rejects opted-in pods meanwhile; let only "

@@ -135,7 +135,7 @@ async def begin(plane) -> None:
         schedules.OVERLAP,
     )
     try:
-        done = await turning.step(renew_ca=True)
+        done = await turning.make_step(renew_ca=True)
     finally:
         await client.close()
     assert isinstance(done, machine.Step)

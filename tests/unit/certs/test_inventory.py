@@ -20,14 +20,14 @@ OTHER = pki.issue_ca("other", now=NOW, lifetime=DAY)
 
 
 def test_a_certificate_is_kept_until_the_last_third_of_its_life():
-    assert inventory.satisfies(CALLING, CALLER, ca=CA, now=NOW)
-    assert inventory.satisfies(SERVING, WEBHOOK, ca=CA, now=NOW + 19 * DAY)
-    assert not inventory.satisfies(SERVING, WEBHOOK, ca=CA, now=NOW + 21 * DAY)
+    assert inventory.matches_spec(CALLING, CALLER, ca=CA, now=NOW)
+    assert inventory.matches_spec(SERVING, WEBHOOK, ca=CA, now=NOW + 19 * DAY)
+    assert not inventory.matches_spec(SERVING, WEBHOOK, ca=CA, now=NOW + 21 * DAY)
 
 
 def test_a_certificate_without_a_new_host_is_issued_again():
     more = inventory.CertificateSpec("webhook", "railwright-webhook", pki.Usage.SERVER, (*WEBHOOK.hosts, "b.svc"))
-    assert not inventory.satisfies(SERVING, more, ca=CA, now=NOW)
+    assert not inventory.matches_spec(SERVING, more, ca=CA, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_certificate_without_a_new_host_is_issued_again():
     ],
 )
 def test_an_unusable_certificate_is_issued_again(pair):
-    assert not inventory.satisfies(pair, WEBHOOK, ca=CA, now=NOW)
+    assert not inventory.matches_spec(pair, WEBHOOK, ca=CA, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_an_unusable_certificate_is_issued_again(pair):
         pytest.param(pki.issue_ca("future", now=NOW + DAY, lifetime=DAY), False, id="from the future"),
     ],
 )
-def test_only_a_valid_ca_with_its_key_signs(pair, is_usable):
+def test_only_a_valid_ca_with_its_own_key_can_sign(pair, is_usable):
     assert inventory.is_usable_ca(pair, now=NOW) is is_usable
     assert not inventory.is_usable_ca(pair, now=NOW + 3651 * DAY)
 
@@ -78,7 +78,7 @@ def look(trees, *hooks):
     secrets = {name: tree and msgspec.convert(tree, installation.Secret) for name, tree in trees.items()}
     document = {"metadata": {"resourceVersion": "7"}, "webhooks": list(hooks)}
     configurations = {
-        "MutatingWebhookConfiguration": msgspec.convert(document, installation.Configuration),
+        "MutatingWebhookConfiguration": msgspec.convert(document, installation.WebhookConfiguration),
         "ValidatingWebhookConfiguration": None,
     }
     return installation.ClusterState("ours", secrets, configurations)
@@ -101,11 +101,11 @@ def test_a_keyring_is_read_as_it_was_written(keyring):
 def test_the_webhooks_with_another_ca_bundle_are_outdated():
     looked = look({}, hook("pods", OLD.certificate_pem), hook("workloads"))
     assert [name.rpartition("/")[2] for name in looked.bundles] == ["pods", "workloads"]
-    assert looked.list_outdated("MutatingWebhookConfiguration", OLD.certificate_pem) == [(1, "workloads")]
-    assert looked.list_outdated("ValidatingWebhookConfiguration", OLD.certificate_pem) == []
+    assert looked.list_outdated_webhooks("MutatingWebhookConfiguration", OLD.certificate_pem) == [(1, "workloads")]
+    assert looked.list_outdated_webhooks("ValidatingWebhookConfiguration", OLD.certificate_pem) == []
 
 
 def test_the_ca_bundle_of_an_installation_in_another_namespace_is_kept():
     looked = look({}, hook("pods", OLD.certificate_pem, namespace="theirs"))
     assert not looked.bundles
-    assert looked.list_outdated("MutatingWebhookConfiguration", NEW.certificate_pem) == []
+    assert looked.list_outdated_webhooks("MutatingWebhookConfiguration", NEW.certificate_pem) == []

@@ -113,7 +113,7 @@ class Site:
         done = []
         for _ in range(most):
             try:
-                result = await self.rotator.step()
+                result = await self.rotator.make_step()
             except errors.ClusterError as error:
                 done.append(str(error.status))
                 self.passed += dt.timedelta(seconds=30)
@@ -127,7 +127,7 @@ class Site:
         return done
 
     async def get_days_left(self) -> int:
-        state = await installation.read_state(self.cluster, NAMESPACE, [spec.name for spec in SPECS])
+        state = await installation.read_certificates(self.cluster, NAMESPACE, [spec.name for spec in SPECS])
         pairs = [stored.pair for stored in state.certificates.values()]
         ends = [x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_after_utc for pair in pairs]
         return (min(ends) - dt.datetime.now(dt.UTC) - self.passed).days
@@ -135,7 +135,7 @@ class Site:
 
 @pytest.mark.parametrize("refused", [MUTATING, VALIDATING])
 @pytest.mark.parametrize("days", [25, 40], ids=["due", "expired"])
-async def test_certificates_are_renewed_even_if_a_ca_bundle_cannot_be_written(refused, days):
+async def test_certificates_are_renewed_even_if_the_api_server_rejects_a_ca_bundle(refused, days):
     site = Site()
     await site.settle()
     site.cluster.refused = {refused}
@@ -146,7 +146,7 @@ async def test_certificates_are_renewed_even_if_a_ca_bundle_cannot_be_written(re
     assert await site.get_days_left() > 25
 
 
-async def test_secrets_are_written_even_if_a_ca_bundle_is_refused():
+async def test_secrets_are_written_even_if_the_api_server_rejects_a_ca_bundle():
     site = Site()
     await site.settle()
     good = site.cluster.objects[MUTATING]["webhooks"][0]["clientConfig"]["caBundle"]
@@ -159,7 +159,7 @@ async def test_secrets_are_written_even_if_a_ca_bundle_is_refused():
     assert {site.cluster.objects[path]["data"]["ca.crt"] for path in secrets} == {good}
 
 
-async def test_a_ca_bundle_that_is_overwritten_at_once_is_written_with_pauses_and_reported(monkeypatch):
+async def test_a_ca_bundle_that_another_writer_overwrites_is_written_every_ten_seconds_and_reported(monkeypatch):
     site, pauses = Site(), []
     await site.settle()
     site.cluster.patched.clear()
@@ -190,20 +190,20 @@ async def test_a_ca_bundle_that_is_overwritten_at_once_is_written_with_pauses_an
     assert event["message"].startswith("cainjector overwrites the caBundle of pods.railwright.io whenever")
 
 
-async def test_a_step_made_again_after_a_pause_is_not_counted_as_repeated():
+async def test_a_step_counts_as_repeated_until_ten_minutes_pass_without_any():
     watcher = certificates.Watcher(argparse.Namespace(), Cluster(), Site().rotator)
     publish, renew = (rotation.Step(action, "because") for action in (rotation.Action.PUBLISH, rotation.Action.RENEW))
     made = [(publish, 0), (renew, 1), (publish, 5), (publish, 10), (publish, 700), (renew, 701)]
     assert [watcher.count_repeats(step, now) for step, now in made] == [0, 0, 1, 2, 0, 0]
 
 
-async def test_a_failure_of_the_rotator_itself_is_logged_and_ends_the_process_with_1(monkeypatch, caplog):
+async def test_an_unexpected_error_of_the_rotator_is_logged_and_ends_the_process_with_1(monkeypatch, caplog):
     rotator = Site().rotator
 
     async def fail():
         raise ValueError("unforeseen")
 
-    monkeypatch.setattr(rotator, "step", fail)
+    monkeypatch.setattr(rotator, "make_step", fail)
     monkeypatch.setattr(asyncio.get_running_loop(), "add_signal_handler", lambda *_: None)  # those of the test run stay
     watcher = certificates.Watcher(argparse.Namespace(every=dt.timedelta(seconds=3)), Cluster(), rotator)
     assert await watcher.run(settings.Address("127.0.0.1", 0)) == 1
@@ -237,12 +237,12 @@ async def test_only_one_of_two_rotators_that_start_at_once_writes_the_ca(is_ship
     held = {}
 
     async def be_faster() -> None:
-        await second.rotator.step()
+        await second.rotator.make_step()
         held.update(read_secrets(cluster))
 
     cluster.others = be_faster
     with pytest.raises(errors.ApiError) as raised:
-        await first.rotator.step()
+        await first.rotator.make_step()
     assert raised.value.status in installation.CONFLICTS
     assert held["railwright-ca"]["next.crt"]
     assert read_secrets(cluster) == held, "the first has changed nothing"
@@ -250,7 +250,7 @@ async def test_only_one_of_two_rotators_that_start_at_once_writes_the_ca(is_ship
     assert read_secrets(cluster)["railwright-ca"]["tls.crt"] == held["railwright-ca"]["next.crt"], "it goes on with it"
 
 
-async def test_the_extenders_certificates_are_issued_while_it_is_installed():
+async def test_the_extenders_certificates_are_issued_only_while_it_is_installed():
     cluster = Cluster()
     service, site = cluster.objects.pop(SERVICE), Site(cluster)
     await site.settle()

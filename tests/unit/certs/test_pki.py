@@ -52,7 +52,7 @@ def test_a_certificate_never_outlives_its_ca():
     assert read(leaf(short, lifetime=365 * DAY)).not_valid_after_utc == NOW + 2 * DAY
 
 
-def test_hosts_become_dns_names_and_addresses(authority):
+def test_hosts_are_dns_names_or_addresses_in_the_certificate(authority):
     hosts = ["Railwright-Webhook.railwright-system.svc", "*.example.org", "127.0.0.1", "[::1]", "127.0.0.1"]
     names = extension(leaf(authority, hosts=hosts), x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["railwright-webhook.railwright-system.svc", "*.example.org"]
@@ -60,7 +60,7 @@ def test_hosts_become_dns_names_and_addresses(authority):
     assert names.get_values_for_type(x509.IPAddress) == addresses
 
 
-def test_an_invalid_host_is_refused_by_name(authority):
+def test_an_invalid_host_name_raises_an_error(authority):
     for host in ("https://x", "x:443", "a_b", "", "-a", "a..b", "x" * 64, "a b", "a\nb", "ä.de", "*", "a.*.b"):
         with pytest.raises(ValueError, match="neither an IP address nor a DNS name"):
             leaf(authority, hosts=[host])

@@ -94,7 +94,7 @@ class World:
         return True
 
     def look(self, crash_after=99, *, renew=False) -> rotation.Step | rotation.Wait:
-        outcome = rotation.plan(self.see(renew=renew))
+        outcome = rotation.plan_step(self.see(renew=renew))
         if isinstance(outcome, rotation.Step):
             self.done.append(outcome.action)
             self.write(outcome, self.versions(), crash_after)
@@ -201,7 +201,7 @@ class Rotating(RuleBasedStateMachine):
     @rule()
     def another_writer_looks(self):
         world = self.world
-        outcome = rotation.plan(world.see())
+        outcome = rotation.plan_step(world.see())
         if isinstance(outcome, rotation.Step):
             self.stale = outcome, world.versions()
 
@@ -226,7 +226,7 @@ TestRotating = Rotating.TestCase
 TestRotating.settings = settings(stateful_step_count=25, max_examples=exploration.choose(25, 200))
 
 
-def test_the_first_run_issues_all_certificates_at_once():
+def test_the_first_run_issues_all_certificates_without_waiting():
     world = World()
     before = world.time
     world.settled()
@@ -266,7 +266,7 @@ def test_a_ca_restored_from_a_backup_issues_new_certificates_without_failed_hand
     assert world.keyring.active_ca == (backup.next_ca or backup.active_ca)
     for spec in world.specs:
         pair = world.current(spec.name).pair
-        assert inventory.satisfies(pair, spec, ca=world.keyring.active_ca, now=world.now), spec.name
+        assert inventory.matches_spec(pair, spec, ca=world.keyring.active_ca, now=world.now), spec.name
     world.days(40)  # those of callers are copied by hand, so their old CA is trusted for 30 days
     assert len(world.keyring.trusted) == 1
 
@@ -337,7 +337,7 @@ def present(world, issuer, anchor, chain=b""):
     world.time += 1000
 
 
-def test_certificates_of_another_issuer_are_replaced_and_always_trusted():
+def test_certificates_of_another_issuer_stay_trusted_until_they_are_replaced():
     """As with cert-manager: its serving certificate and CA stay trusted until ours have replaced them."""
     world = World()
     theirs = pki.issue_ca("theirs", now=START, lifetime=90 * DAY)
