@@ -15,7 +15,7 @@ _NO_CLUSTER = 2  # exit code of wrong usage, and of a cluster that cannot be rea
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the webhook until a signal stops it. Return the exit code."""
+    """Read the options, and run the webhook until a signal stops it. Return the exit code."""
     options = settings.parse("webhook", argv)
     logs.configure()
     catalogue.list_variables()  # read before requests arrive
@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def serve(options: settings.Settings) -> int:
-    """Run the webhook until it is stopped. Return the exit code."""
+    """Connect to the cluster, and answer requests until a signal or a failed task. Return the exit code."""
     counters, checks = metrics.WebhookMetrics(), probes.Probes()
     state = states.State()
     try:
@@ -42,7 +42,7 @@ async def serve(options: settings.Settings) -> int:
     if (client := origin.client) is not None:
         state.watched = True
         state.is_without_templates = functools.partial(origin.is_denied, resources.CLAIM_TEMPLATES)
-        await file_keys.read(client, state.set_file_keys)
+        await file_keys.read_support(client, state.set_file_keys)
         poster = events.Events(
             client, "railwright-webhook", on_result=lambda outcome: counters.events.labels(outcome).inc()
         )
@@ -56,8 +56,8 @@ async def serve(options: settings.Settings) -> int:
         )
         api = app.ApiServer(client, poster, controller)
         keep_policy = functools.partial(last_policy.write, client, origin.store)
-        read_file_keys = functools.partial(file_keys.run, client, state.set_file_keys)
-        tasks += [poster.run, controller.run, read_file_keys, keep_policy]
+        watch_file_keys = functools.partial(file_keys.watch_support, client, state.set_file_keys)
+        tasks += [poster.run, controller.run, watch_file_keys, keep_policy]
     checks.add("policy", origin.find_policy_problem)
     checks.add("caches", origin.cache_problem)
     service = app.Webhook(state, lambda: origin.store.current, counters, api).build_application()
@@ -72,7 +72,7 @@ async def serve(options: settings.Settings) -> int:
 
 
 def _list_watches(state: states.State) -> list[reflector.WatchSpec]:
-    """Return all watches except the policy's. Of pods without a node, those with claim templates are stored."""
+    """Return the watches that fill the webhook's caches. `sources.connect` adds that of the policy."""
     watch = reflector.WatchSpec
     return [
         watch(resources.NAMESPACES, state.namespaces),

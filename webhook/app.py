@@ -23,7 +23,7 @@ _MAX_BODY = 7 << 20  # bytes: two objects of the API server's 3 MiB limit, and 1
 
 
 class ApiServer(NamedTuple):
-    """What the handlers read from the API server and write there."""
+    """The client of an API server, and what writes Events and claim templates there."""
 
     client: clients.Client
     poster: events.Events
@@ -56,31 +56,31 @@ class Webhook:
     async def mutate_pods(self, request: web.Request) -> web.Response:
         """Handle POST /mutate/pods."""
         body = request[application.BODY]
-        return self._reply(pods.handle(body, self._get_policy(), self._state.build_facts, self._cache))
+        return self._build_response(pods.answer_review(body, self._get_policy(), self._state.build_facts, self._cache))
 
     async def mutate_workloads(self, request: web.Request) -> web.Response:
         """Handle POST /mutate/workloads."""
         body = request[application.BODY]
-        answer = await workloads.handle(body, self._get_policy(), self._state.build_facts)
+        answer = await workloads.answer_review(body, self._get_policy(), self._state.build_facts)
         if answer.claimants and self._api is not None:
             unwritten = await self._api.controller.write_for_workload(answer.namespace, answer.claimants)
             answer = msgspec.structs.replace(answer, warnings=(*answer.warnings, *unwritten))
-        return self._reply(answer)
+        return self._build_response(answer)
 
     async def validate_policy(self, request: web.Request) -> web.Response:
         """Handle POST /validate/policy."""
         current = self._get_policy()
-        answer, document = policy_validation.handle(request[application.BODY], self._state.cluster)
+        answer, document = policy_validation.answer_review(request[application.BODY], self._state.cluster)
         if document is None or current is None:
-            return self._reply(answer)
+            return self._build_response(answer)
         if lost := fabric_users.list_lost(current.document, document):
             users = fabric_users.Users(await self._list_pods(lost), self._state.namespaces.by_key or {})
             in_use = fabric_users.describe(lost, users)
             answer = msgspec.structs.replace(answer, warnings=(*answer.warnings, *in_use))
-        return self._reply(answer)
+        return self._build_response(answer)
 
     async def _list_pods(self, labels: Sequence[str]) -> fabric_users.LabelledPods | None:
-        """Return the pods with these labels; None if the API server does not list them in time."""
+        """Return the pods with these values of the fabric label; None if the API server does not list them in time."""
         if self._api is None:
             return None
         try:
@@ -89,13 +89,13 @@ class Webhook:
         except (errors.ClusterError, TimeoutError):
             return None
 
-    def _reply(self, answer: reviews.Answer) -> web.Response:
-        """Return an answer as an HTTP response; count it, and post its Events.
+    def _build_response(self, answer: reviews.Answer) -> web.Response:
+        """Return an answer as an HTTP response, after counting it and posting its Events.
 
         Dry runs are not counted: people make them to try a manifest.
         """
         if self._api is not None:
-            object_events.post_review(self._api.poster, answer)
+            object_events.post_admission_events(self._api.poster, answer)
         if not answer.dry_run:
             if answer.reason:
                 self._counters.webhook_refusals.labels(answer.fabric, answer.reason).inc()

@@ -4,8 +4,8 @@ Templates for a workload are written during its admission, before the review is 
 before it admits a job, when there are no pods. Templates for a pod are written once the watch shows that it waits.
 Templates are never deleted: equal content has one name, so a namespace has few.
 
-The content is computed from the pod and the policy in force, as at admission. Each replica may write. If its policy
-differs from the one at the pod's admission, it computes other names, and does not write the pod's.
+The content is computed from the pod and the policy in force, as at admission. Each replica may write. A replica
+whose policy differs from the one at the pod's admission computes other names, and does not write the pod's templates.
 """
 
 import asyncio
@@ -44,9 +44,9 @@ class _NotWrittenError(Exception):
 
 
 class ClaimTemplateController:
-    """Writes missing templates of pods.
+    """Writes the claim templates that pods name and that do not exist.
 
-    Writes none for waiting pods while `get_problem` returns that the caches are incomplete or old.
+    While `get_problem` returns that the caches are incomplete or old, it writes none for waiting pods.
     """
 
     def __init__(
@@ -63,13 +63,13 @@ class ClaimTemplateController:
         self._due: dict[states.Key, float] = {}  # when to write a missing template again, after an attempt
 
     async def write_for_workload(self, namespace: str, pods: Iterable[views.Pod]) -> Sequence[reason.Reason]:
-        """Write the missing templates that the pods of a workload will name. Return the failures."""
+        """Write the missing templates that the pods of a workload will name. Return a warning for each failure."""
         if self._state.is_without_templates():
             return ()  # the plan of the pods has said so
         named = {(namespace, claim.template): pod for pod in pods for claim in claims.list_railwright_claims(pod)}
-        missing = self._leave_out_existing(named)
+        missing = self._select_unwritten(named)
         chosen = list(missing.items())[:_MAX_OF_WORKLOAD]
-        causes = await asyncio.gather(*(self._try_to_write(key, pod) for key, pod in chosen))
+        causes = await asyncio.gather(*(self._write_in_time(key, pod) for key, pod in chosen))
         return [
             reason.Reason(
                 AdmissionCode.CLAIM_TEMPLATE_NOT_WRITTEN,
@@ -89,9 +89,9 @@ class ClaimTemplateController:
             await asyncio.sleep(max(_PAUSE_SECONDS, _PAUSE_FACTOR * (time.monotonic() - started)))
 
     async def _write_missing(self) -> None:
-        """Write each missing template that is due. There may be many, so the event loop answers requests meanwhile."""
+        """Write each missing template that is due. The event loop answers requests between two of them."""
         waiting = (self._state.claiming_pods.by_key or {}).values()
-        missing = self._leave_out_existing({key: pod for pods in waiting for key, pod in pods.items()})
+        missing = self._select_unwritten({key: pod for pods in waiting for key, pod in pods.items()})
         self._due = {key: due for key, due in self._due.items() if key in missing}
         for key, pod in missing.items():
             await asyncio.sleep(0)
@@ -104,15 +104,15 @@ class ClaimTemplateController:
             except _NotWrittenError as error:
                 pause = _RETRY_SECONDS
                 if error.is_refused or not is_first:  # the replica may have the other policy in a moment
-                    object_events.post_failure(self._poster, pod, f"ResourceClaimTemplate {key[1]}", str(error))
+                    object_events.post_unwritten_template(self._poster, pod, key[1], str(error))
             self._due[key] = time.monotonic() + pause
 
-    def _leave_out_existing(self, wanted: Mapping[states.Key, views.Pod]) -> Mapping[states.Key, views.Pod]:
+    def _select_unwritten(self, wanted: Mapping[states.Key, views.Pod]) -> Mapping[states.Key, views.Pod]:
         existing = self._state.claim_templates.by_key or {}
         return {key: pod for key, pod in wanted.items() if key not in existing or existing[key] is not None}
 
-    async def _try_to_write(self, key: states.Key, pod: views.Pod) -> str:
-        """Write the template of a workload within a limited time. Return why that failed, "" if it did not."""
+    async def _write_in_time(self, key: states.Key, pod: views.Pod) -> str:
+        """Write the template of a workload within a limited time. Return the cause of a failure, otherwise ""."""
         try:
             async with asyncio.timeout(_WRITE_SECONDS):
                 await self._write_claim_template(key, pod)
@@ -140,7 +140,7 @@ class ClaimTemplateController:
             raise _NotWrittenError(cause, is_refused=True) from None
 
     def _build_template(self, key: states.Key, pod: views.Pod, policy: policies.Policy) -> object:
-        """Return the template. Raises _NotWrittenError."""
+        """Return the template of this name, as the policy in force gives it to the pod. Raises _NotWrittenError."""
         namespace, name = key
         if (self._state.claim_templates.by_key or {}).get(key) is not None:
             raise _NotWrittenError(

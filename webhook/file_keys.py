@@ -1,4 +1,4 @@
-"""Checks whether the API server stores `fileKeyRef` of variables (KEP-3721, on by default since Kubernetes 1.35)."""
+"""Finds out whether the API server stores `fileKeyRef` in variables (KEP-3721, on by default since Kubernetes 1.35)."""
 
 import asyncio
 import logging
@@ -17,30 +17,30 @@ _PAUSE_SECONDS = 60.0  # between two questions
 _LOG = logging.getLogger("railwright.webhook")
 
 
-def is_known_to(version: str) -> bool:
+def is_supported_by(version: str) -> bool:
     """True if a kubelet of this version supports `fileKeyRef` by default."""
     match = _VERSION.match(version)
     return match is not None and (int(match[1]), int(match[2])) >= _FIRST_VERSION
 
 
-async def read(client: clients.Client, apply: Callable[[bool], None]) -> None:
-    """Pass the API server's answer to `apply`. After an error, which is logged, the last answer stays."""
+async def read_support(client: clients.Client, set_supported: Callable[[bool], None]) -> None:
+    """Pass to `set_supported` whether the API server stores `fileKeyRef`. An error is only logged."""
     try:
         async with asyncio.timeout(_SECONDS):
-            apply(await _stores_file_keys(client))
+            set_supported(await _stores_file_keys(client))
     except (errors.ClusterError, TimeoutError) as error:
         _LOG.warning(
-            "cannot ask the API server whether it knows fileKeyRef; its last answer counts, and before the first one "
+            "cannot find out whether the API server stores fileKeyRef; its last answer counts, and until the first one "
             "ranks read files",
             extra={"fields": {"error": str(error) or "no answer in time"}},
         )
 
 
-async def run(client: clients.Client, apply: Callable[[bool], None]) -> None:
-    """Read the answer again and again until cancelled, because the API server may be upgraded."""
+async def watch_support(client: clients.Client, set_supported: Callable[[bool], None]) -> None:
+    """Read the support once a minute until cancelled, because the API server may be upgraded."""
     while True:
         await asyncio.sleep(_PAUSE_SECONDS)
-        await read(client, apply)
+        await read_support(client, set_supported)
 
 
 async def _stores_file_keys(client: clients.Client) -> bool:

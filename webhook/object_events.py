@@ -15,15 +15,15 @@ INVALID, IN_FORCE = "PolicyInvalid", "PolicyInForce"
 _MAX_MESSAGE = 4096  # characters: a message contains names that users write and that are not validated yet
 
 
-def post_failure(poster: events.Events, pod: views.Pod, written: str, cause: str) -> None:
-    """Queue an Event on a pod whose claim template is not written. `written` is the kind and name of the template."""
+def post_unwritten_template(poster: events.Events, pod: views.Pod, template: str, cause: str) -> None:
+    """Queue an Event on a pod that waits for a claim template which could not be written."""
     metadata = pod.metadata
-    message = f"the Pod waits for {written}, but it is not written: {cause}"
+    message = f"the Pod waits for ResourceClaimTemplate {template}, which is not written: {cause}"
     involved = events.Involved("Pod", "v1", metadata.namespace, metadata.name, metadata.uid)
     poster.post(involved, warning=True, reason=NOT_WRITTEN, message=message)
 
 
-def post_review(poster: events.Events, answer: reviews.Answer) -> None:
+def post_admission_events(poster: events.Events, answer: reviews.Answer) -> None:
     """Queue one Event for each message about a pod.
 
     A pod without a controller gets no Event: its creator has read the same message in the response. A success without
@@ -43,10 +43,10 @@ def post_review(poster: events.Events, answer: reviews.Answer) -> None:
 
 
 class PolicyEvents:
-    """Posts the errors of an invalid policy, and one Event when it is valid again."""
+    """Posts an Event with the errors of an invalid policy, and one when the policy is valid again."""
 
     def __init__(self, poster: events.Events, store: policies.PolicyStore) -> None:
-        """Report each policy that the store reads."""
+        """Post Events about each policy that the store reads."""
         self._poster = poster
         self._is_invalid = False
         store.subscribe(self._report_policy)

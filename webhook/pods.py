@@ -1,4 +1,4 @@
-"""POST /mutate/pods: answers a review of a pod. Pure, given the policy and the cluster facts.
+"""POST /mutate/pods: answers a review of a pod, from the policy and the cluster facts alone.
 
 Answers CREATE requests only, and formats a plan as patch, warnings, audit annotations or rejection.
 """
@@ -23,7 +23,7 @@ _NO_POLICY = (
 GetFacts = Callable[[str], facts.ClusterFacts]
 
 
-def handle(
+def answer_review(
     body: bytes,
     policy: policies.Policy | None,
     get_facts: GetFacts,
@@ -36,17 +36,17 @@ def handle(
     if too_large := reviews.reject_too_large(body, reviews.MAX_POD_VALUES):
         named, rejection = too_large
         return msgspec.structs.replace(rejection, role=reviews.UNKNOWN).complete(named)
-    request = reviews.decode(_DECODER, body, _KIND)
+    request = reviews.decode_request(_DECODER, body, _KIND)
     if request.operation != "CREATE" or request.sub_resource:
         return reviews.Answer().complete(request)
     pod = request.object
     if pod is None:
-        raise reviews.MalformedError("request.object is missing; a CREATE has one")
-    answer = _answer(request.namespace, pod, len(body), policy, get_facts(request.namespace), cache)
+        raise reviews.MalformedError("request.object is missing; a review of a CREATE must have it")
+    answer = _answer_pod(request.namespace, pod, len(body), policy, get_facts(request.namespace), cache)
     return answer.complete(request, pod.metadata.controller if answer.role else None)
 
 
-def _answer(  # noqa: PLR0913, PLR0917 - what an answer depends on
+def _answer_pod(  # noqa: PLR0913, PLR0917 - what an answer depends on
     namespace: str,
     pod: views.Pod,
     size: int,
@@ -54,7 +54,7 @@ def _answer(  # noqa: PLR0913, PLR0917 - what an answer depends on
     cluster_facts: facts.ClusterFacts,
     cache: response_cache.ResponseCache | None,
 ) -> reviews.Answer:
-    """Return the answer for any request with an equal pod."""
+    """Return the answer about a pod, without the uid and the owner of its request."""
     title = f"Pod {plan.format_title(pod, namespace)}"
     if policy is None:  # a pod that may opt in would start without its network
         if opt_in.find_label(pod, cluster_facts.namespace_labels) is not None:
@@ -71,18 +71,18 @@ def _answer(  # noqa: PLR0913, PLR0917 - what an answer depends on
             return reviews.Answer(warnings=outcome.warnings)
         outcome = _refuse_unknown_namespace(title, namespace)
     if not policy.document.is_enforced:
-        answer = _warn(outcome)
+        answer = _answer_with_warnings(outcome)
     elif isinstance(outcome, plan.Refusal):
         return _reject(outcome)
     else:
-        answer = _inject(outcome)
-    answer = msgspec.structs.replace(answer, encoded=answer.encode_rest())
+        answer = _answer_with_patch(outcome)
+    answer = msgspec.structs.replace(answer, encoded=answer.encode_without_uid())
     if cache is not None and entry is not None and isinstance(outcome, plan.Injection):
         cache.add(entry[0], answer)
     return answer
 
 
-def _inject(injection: plan.Injection) -> reviews.Answer:
+def _answer_with_patch(injection: plan.Injection) -> reviews.Answer:
     return reviews.Answer(
         operations=drafts.list_operations(injection.changes),
         warnings=injection.warnings,
@@ -97,8 +97,8 @@ def _inject(injection: plan.Injection) -> reviews.Answer:
     )
 
 
-def _warn(outcome: plan.Injection | plan.Refusal) -> reviews.Answer:
-    """Return the answer of mode `warn`: warnings about the omitted changes."""
+def _answer_with_warnings(outcome: plan.Injection | plan.Refusal) -> reviews.Answer:
+    """Return the answer of mode `warn`: the pod is unchanged, and warnings list what enforcing would do."""
     fabric, role, word = outcome.fabric or reviews.UNKNOWN, reviews.UNKNOWN, reviews.WOULD_REFUSE
     if isinstance(outcome, plan.Injection):
         role = outcome.role

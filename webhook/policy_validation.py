@@ -21,28 +21,28 @@ from webhook import reviews
 _DECODER = msgspec.json.Decoder(reviews.Review[views.ConfigMap])
 _KIND = reviews.GroupVersionKind("", "v1", "ConfigMap")
 _BAD_REQUEST = 400
-_MAX_ERRORS = 50  # that are listed; more is unreadable in a terminal
+_MAX_ERRORS = 50  # in a message; more is unreadable in a terminal
 _METADATA = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}  # a kilobyte for each pod
 _MAX_LABELLED = 2000  # pods that are read
 
 _Request = reviews.Request[views.ConfigMap]
 
 
-class Validated(NamedTuple):
-    """The answer to a review, and the allowed policy; None for any other object."""
+class ValidatedPolicy(NamedTuple):
+    """The answer to a review, and the policy that it allows; None if it rejects or is about another object."""
 
     answer: reviews.Answer
     document: model.PolicyDocument | None = None
 
 
-def handle(body: bytes, cluster: shortcomings.Cluster = shortcomings.NOTHING_KNOWN) -> Validated:
-    """Answer a review. A valid policy is allowed, with warnings about missing objects of the cluster, and about `env`.
+def answer_review(body: bytes, cluster: shortcomings.Cluster = shortcomings.NOTHING_KNOWN) -> ValidatedPolicy:
+    """Answer a review. A valid policy is allowed, with warnings about `env` and about what the cluster lacks.
 
     Raises reviews.MalformedError for anything but a review of a ConfigMap.
     """
-    request = reviews.decode(_DECODER, body, _KIND)
-    if request.object is None or not _is_policy(request):
-        return Validated(reviews.Answer().complete(request))
+    request = reviews.decode_request(_DECODER, body, _KIND)
+    if request.object is None or not _writes_policy(request):
+        return ValidatedPolicy(reviews.Answer().complete(request))
     text = (request.object.data or {}).get(names.POLICY_KEY)
     if text is None:
         return _reject(request, f"key {names.POLICY_KEY} is missing in data; put the policy there")
@@ -51,7 +51,7 @@ def handle(body: bytes, cluster: shortcomings.Cluster = shortcomings.NOTHING_KNO
         return _reject(request, _format_errors(result.errors))
     missing = shortcomings.find_shortcomings(result.document, cluster)
     warnings = (*missing, *policy_values.list_warnings(result.document))
-    return Validated(reviews.Answer(warnings=warnings).complete(request), result.document)
+    return ValidatedPolicy(reviews.Answer(warnings=warnings).complete(request), result.document)
 
 
 async def list_labelled_pods(client: clients.Client, labels: Sequence[str]) -> fabric_users.LabelledPods:
@@ -66,10 +66,10 @@ async def list_labelled_pods(client: clients.Client, labels: Sequence[str]) -> f
     return fabric_users.LabelledPods(pods, is_complete=len(pods) < _MAX_LABELLED)
 
 
-def _is_policy(request: _Request) -> bool:
-    """True if an object with the policy's name is written. The webhook configuration may select other objects too.
+def _writes_policy(request: _Request) -> bool:
+    """True if the request writes the policy's ConfigMap. The webhook configuration may select other objects too.
 
-    An object that is being deleted does not count, because the removal of its finalizers is an update.
+    A ConfigMap that is being deleted does not count: the removal of its finalizers is an update.
     """
     if request.object is None or request.object.metadata.deletion_timestamp:
         return False
@@ -89,7 +89,7 @@ def _format_errors(errors: Sequence[policies.PolicyError]) -> str:
     return "\n".join(lines)
 
 
-def _reject(request: _Request, problem: str) -> Validated:
+def _reject(request: _Request, problem: str) -> ValidatedPolicy:
     message = f"ConfigMap {installed_names.NAMESPACE}/{installed_names.POLICY}: {problem}"
     answer = reviews.Answer(allowed=False, code=_BAD_REQUEST, message=message, reason="policy")
-    return Validated(answer.complete(request))
+    return ValidatedPolicy(answer.complete(request))

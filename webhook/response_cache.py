@@ -1,6 +1,6 @@
-"""Caches responses for equal pods, so that later pods of a gang, and of other jobs like it, are not planned again.
+"""Caches answers for equal pods, so that later pods of a gang, and of jobs like it, are not planned again.
 
-A response is planned from an excerpt of the pod: the fields that injection and lint read, without the names, addresses,
+An answer is planned from an excerpt of the pod: the fields that injection and lint read, without the names, addresses,
 paths and commands in which such pods differ. Pods with equal excerpts have equal plans, because no plan sees other
 fields; a test varies every field of a pod. Rejections are not cached, because their messages name the pod.
 """
@@ -29,7 +29,7 @@ _UNREAD_VARIABLE, _UNREAD_VOLUME = views.EnvVar(), views.Volume(name="?")  # whi
 
 
 class ResponseCache(bounded_cache.BoundedCache[bytes, reviews.Answer]):
-    """Caches answers, each for one version of the policy and of the cluster facts."""
+    """Answers by the excerpt of the pod, the version of the policy and that of the cluster facts."""
 
     def __init__(self) -> None:
         super().__init__(_MAX_RESPONSES)
@@ -47,7 +47,7 @@ class ResponseCache(bounded_cache.BoundedCache[bytes, reviews.Answer]):
 
 
 class PlanInputs:
-    """The annotations, and the variables with their values, that plans under a policy read."""
+    """The annotations and variables that the planning of a pod reads under a policy."""
 
     def __init__(self, document: model.PolicyDocument) -> None:
         fabrics = document.fabrics.values()
@@ -58,35 +58,37 @@ class PlanInputs:
         self._has_script = any(fabric.source_script for fabric in fabrics)  # which is put before commands
 
     def build_excerpt(self, pod: views.Pod) -> views.Pod:
-        """Return a pod with only the fields that plans read. List entries keep their positions for the patches."""
+        """Return a pod with only the fields that planning reads. List entries keep their positions for the patches."""
         spec, labels, annotations = pod.spec, pod.metadata.labels_or_none, pod.metadata.annotations_or_none
         words = [word for item in spec.containers for part in (item.command, item.args) for word in part or ()]
         reads_words = (
             self._has_script or commands.may_contain_settings(words) or any(_INTERFACES in word for word in words)
         )
-        unread_volumes = {one.name for one in spec.volumes} - {one.name for one in spec.volumes if _is_read(one)}
+        unread_volumes = {one.name for one in spec.volumes} - {one.name for one in spec.volumes if _is_read_volume(one)}
         if labels and not any(one.secret for one in spec.volumes):  # any label may name the job of an ssh volume
             labels = {
                 key: "" if key in _ONLY_PRESENT else value
                 for key, value in labels.items()
-                if key in LABELS or key in _ONLY_PRESENT or _is_own(key)
+                if key in LABELS or key in _ONLY_PRESENT or _is_own_key(key)
             }
         if annotations:
-            annotations = {key: value for key, value in annotations.items() if key in self.annotations or _is_own(key)}
-        reduce = functools.partial(self._reduce, unread_volumes=unread_volumes, reads_words=reads_words)
+            annotations = {
+                key: value for key, value in annotations.items() if key in self.annotations or _is_own_key(key)
+            }
+        excerpt = functools.partial(self._excerpt_container, unread_volumes=unread_volumes, reads_words=reads_words)
         return views.Pod(
             metadata=views.ObjectMeta(labels_or_none=labels, annotations_or_none=annotations),
             spec=msgspec.structs.replace(
                 spec,
                 scheduling_group=None,
-                containers_or_none=[reduce(one) for one in spec.containers],
-                init_containers=spec.init_containers and [reduce(one) for one in spec.init_containers],
+                containers_or_none=[excerpt(one) for one in spec.containers],
+                init_containers=spec.init_containers and [excerpt(one) for one in spec.init_containers],
                 volumes_or_none=spec.volumes_or_none
                 and [_UNREAD_VOLUME if one.name in unread_volumes else one for one in spec.volumes],
             ),
         )
 
-    def _reduce(
+    def _excerpt_container(
         self, container: views.Container, unread_volumes: Container[str], *, reads_words: bool
     ) -> views.Container:
         keeps_words = reads_words or container.name == names.PREFLIGHT_CONTAINER
@@ -112,10 +114,10 @@ class PlanInputs:
         return name in self._variables or commands.is_linted_variable(name) or _INTERFACES in name
 
 
-def _is_own(key: str) -> bool:
+def _is_own_key(key: str) -> bool:
     return key.startswith(keys.PREFIX) or key.endswith(keys.ENDINGS)
 
 
-def _is_read(volume: views.Volume) -> bool:
+def _is_read_volume(volume: views.Volume) -> bool:
     sources = (volume.empty_dir, volume.host_path, volume.secret, volume.downward_api)
     return any(source is not None for source in sources) or volume.name.startswith(names.VOLUME_PREFIX)

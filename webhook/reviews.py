@@ -2,7 +2,7 @@
 
 Checks the envelope, limits the number of values in a review and the size of responses. Decoding is typed and partial:
 fields that no handler reads are skipped (managedFields is 45 % of a pod's review). An answer has the values for metrics
-and Events too. Other modules count and post them.
+and Events, which `app` counts and posts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ WOULD_PATCH, WOULD_REFUSE = "would-patch", "would-refuse"  # in mode `warn`, in 
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The answer to one review. Without `operations` there is no patch."""
+    """The answer to one review, and its values for metrics and Events. Without `operations` there is no patch."""
 
     allowed: bool = True
     operations: Sequence[Mapping[str, Any]] = ()
@@ -36,30 +36,30 @@ class Answer(msgspec.Struct, frozen=True):
     namespace: str = ""
     owner: views.OwnerReference | None = None  # of the pod: gets Events about it
     claimants: tuple[views.Pod, ...] = ()  # pods whose claim templates are to be written
-    encoded: bytes = b""  # what `encode_rest` returns, for an answer that is sent again and again
+    encoded: bytes = b""  # what `encode_without_uid` returns, for an answer that is sent again and again
     uid: str = ""  # of the request
     dry_run: bool = False
 
     def complete(self, request: "Request[Any]", owner: views.OwnerReference | None = None) -> "Answer":
-        """Return the answer to this request. A dry run causes no Event and no claim template."""
+        """Return the answer with the uid of its request. A dry run causes no Event and no claim template."""
         if request.dry_run:
             return msgspec.structs.replace(self, uid=request.uid, dry_run=True, claimants=())
         return msgspec.structs.replace(self, uid=request.uid, namespace=request.namespace, owner=owner)
 
     @property
     def outcome(self) -> str:
-        """Return what happens to the object, for metrics."""
+        """Return the label for metrics: allowed, patched, refused, would-patch or would-refuse."""
         if not self.allowed:
             return REFUSED
         return self.unenforced or (PATCHED if self.operations else ALLOWED)
 
     @property
     def body(self) -> bytes:
-        """Return the encoded review."""
-        return b'%b{"uid":%b,%b}}' % (_HEAD, msgspec.json.encode(self.uid), self.encoded or self.encode_rest())
+        """Return the AdmissionReview as JSON."""
+        return b'%b{"uid":%b,%b}}' % (_HEAD, msgspec.json.encode(self.uid), self.encoded or self.encode_without_uid())
 
-    def encode_rest(self) -> bytes:
-        """Return the fields of the response after its uid, encoded."""
+    def encode_without_uid(self) -> bytes:
+        """Return the response as JSON, without its uid and outer braces."""
         response: dict[str, Any] = {"allowed": self.allowed}
         if not self.allowed:
             response["status"] = {"code": self.code, "message": self.message}
@@ -88,7 +88,7 @@ UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
 class MalformedError(ValueError):
-    """Raised for a body that this path cannot answer, with the reason as text. Becomes HTTP 400."""
+    """Raised for a body that is not a review of this path, with the reason as text. Causes HTTP 400."""
 
 
 class GroupVersionKind(msgspec.Struct, frozen=True):
@@ -122,7 +122,7 @@ class Review(msgspec.Struct, Generic[T], frozen=True, rename="camel"):
 
 
 def reject(message: str, reason: str, fabric: str = "") -> Answer:
-    """Return a rejection with its code."""
+    """Return an answer that rejects the object. `reason` is the code of the rejection."""
     known = fabric or UNKNOWN
     return Answer(
         allowed=False,
@@ -133,8 +133,10 @@ def reject(message: str, reason: str, fabric: str = "") -> Answer:
     )
 
 
-def decode(decoder: msgspec.json.Decoder[Review[T]], body: bytes, kind: GroupVersionKind | None = None) -> Request[T]:
-    """Return the request of a review of this kind (None: any kind). Raises MalformedError."""
+def decode_request(
+    decoder: msgspec.json.Decoder[Review[T]], body: bytes, kind: GroupVersionKind | None = None
+) -> Request[T]:
+    """Return the request of a review of an object of this kind; None: any kind. Raises MalformedError."""
     try:
         review = decoder.decode(body)
     except UNREADABLE as error:
@@ -186,14 +188,14 @@ _REQUESTS = msgspec.json.Decoder(Review[_Object])
 
 
 def reject_too_large(body: bytes, limit: int) -> tuple[Request[Any], Answer] | None:
-    """Return the request and its rejection if its object has more list entries and keys than `limit`; else None.
+    """Return a request and its rejection if the object has more list entries and keys than `limit`, otherwise None.
 
     Raises MalformedError for a body that is not a review.
     """
     # between two commas is at least one character, so most bodies are too short to need a count
     if len(body) <= 2 * limit or (count := body.count(b",")) <= limit:
         return None
-    request = decode(_REQUESTS, body)
+    request = decode_request(_REQUESTS, body)
     metadata = (request.object or _Object()).metadata
     name = metadata.name or f"{metadata.generate_name}*"
     message = (

@@ -1,4 +1,4 @@
-"""The webhook's caches of the cluster: sinks for the sources, and the facts for the handlers.
+"""The webhook's caches of the cluster: the watches fill them, and the handlers read facts from them.
 
 Decides which parts of each object are stored. Not thread-safe: used by one event loop. Handlers read without waiting.
 """
@@ -18,16 +18,19 @@ from webhook import file_keys
 Key = tuple[str, str]  # namespace, name
 
 
-class _Resources(NamedTuple):
-    """The resources of a node: those with allocatable devices, the number of devices, and those of an old kubelet."""
+class _NodeResources(NamedTuple):
+    """Resources of a node: names with allocatable devices, names with their capacity, and all names of an old kubelet.
+
+    An old kubelet does not support `fileKeyRef`.
+    """
 
     offered: frozenset[str]
     devices: frozenset[tuple[str, int]]
     by_old: frozenset[str]
 
 
-class _AllNodes(NamedTuple):
-    """The resources of all nodes. None before the first full list."""
+class _ClusterResources(NamedTuple):
+    """Resources of all nodes together, as in _NodeResources. None before the first full list."""
 
     offered: frozenset[str] | None = None
     devices: Sequence[Mapping[str, int]] | None = None  # once for all nodes that have the same
@@ -35,7 +38,7 @@ class _AllNodes(NamedTuple):
 
 
 def excerpt_node(node: node_views.Node) -> node_views.Node:
-    """Return name, resources and kubelet of a node, interned, because most nodes share them."""
+    """Return a node with only name, resources and kubelet. Strings are interned, because most nodes share them."""
     status = node_views.NodeStatus(
         capacity_or_none=bounded_cache.intern_strings(node.status.capacity),
         allocatable_or_none=bounded_cache.intern_strings(node.status.allocatable),
@@ -44,7 +47,7 @@ def excerpt_node(node: node_views.Node) -> node_views.Node:
     return node_views.Node(metadata=views.ObjectMeta(name=node.metadata.name), status=status)
 
 
-def _read_resources(node: node_views.Node) -> _Resources:
+def _read_resources(node: node_views.Node) -> _NodeResources:
     """Return the resources of a node. A snapshot may lack the capacity.
 
     While a device plugin is stopped, kubelet reports 0 allocatable of its resource.
@@ -55,30 +58,30 @@ def _read_resources(node: node_views.Node) -> _Resources:
         for name, amount in (resources.parse_amounts(node.status.capacity) or allocatable).items()
         if "/" in name and amount > 0
     )
-    is_new = file_keys.is_known_to(node.status.node_info.kubelet_version)
-    return _Resources(
+    is_new = file_keys.is_supported_by(node.status.node_info.kubelet_version)
+    return _NodeResources(
         frozenset(name for name, amount in allocatable.items() if amount > 0),
         devices,
         frozenset() if is_new else frozenset(allocatable),
     )
 
 
-def _find_classes(template: objects.ResourceClaimTemplate) -> frozenset[str] | None:
-    """Return the DeviceClasses of a claim template; None for one with the content that railwright gives this name."""
+def _read_device_classes(template: objects.ResourceClaimTemplate) -> frozenset[str] | None:
+    """Return the DeviceClasses of a claim template; None for one that is as railwright writes it."""
     if claim_templates.has_matching_hash(template.metadata.name, template.spec.spec.devices):
         return None
     return template.device_classes
 
 
-def _list_awaited(pod: views.Pod) -> Mapping[Key, views.Pod]:
-    """Return the pod by the keys of the claim templates of railwright that it names, if it waits for a node."""
+def _list_awaited_templates(pod: views.Pod) -> Mapping[Key, views.Pod]:
+    """Return the pod under the key of each of railwright's claim templates that it names; {} once it has a node."""
     if pod.spec.node_name or pod.status.has_ended:
         return {}
     return {(pod.metadata.namespace, claim.template): pod for claim in claim_templates.list_railwright_claims(pod)}
 
 
 class State:
-    """All caches, and the facts that an admission reads from them."""
+    """The webhook's caches of the cluster, and the facts that an admission reads from them."""
 
     def __init__(self) -> None:
         self.image = os.environ.get("RAILWRIGHT_IMAGE") or names.IMAGE  # of the init container; manifests set it
@@ -95,14 +98,14 @@ class State:
             lambda network: network.metadata.key,
             lambda network: ipam.read((network.spec and network.spec.config) or ""),
         )
-        self.nodes = sinks.Values[node_views.Node, _Resources](lambda node: node.metadata.name, _read_resources)
-        self._all_nodes, self._all_nodes_version = _AllNodes(), 0
+        self.nodes = sinks.Values[node_views.Node, _NodeResources](lambda node: node.metadata.name, _read_resources)
+        self._all_nodes, self._all_nodes_version = _ClusterResources(), 0
         self.claim_templates = sinks.Values[objects.ResourceClaimTemplate, frozenset[str] | None](
-            lambda template: template.metadata.key, _find_classes, {}
+            lambda template: template.metadata.key, _read_device_classes, {}
         )
         # by pod: the pods that wait for claim templates of railwright, by template
         self.claiming_pods = sinks.Values[views.Pod, Mapping[Key, views.Pod]](
-            lambda pod: pod.metadata.key, _list_awaited, {}
+            lambda pod: pod.metadata.key, _list_awaited_templates, {}
         )
         self.is_without_templates: Callable[[], bool] = lambda: False  # True while it may not read claim templates
 
@@ -116,11 +119,11 @@ class State:
         nodes = self._combine_nodes()
         return shortcomings.Cluster(self.networks.by_key, self.configurations.by_key, nodes.offered, nodes.devices)
 
-    def _combine_nodes(self) -> _AllNodes:
-        """Return the resources of all nodes, which are combined again after a change."""
+    def _combine_nodes(self) -> _ClusterResources:
+        """Return the resources of all nodes together, combined again only after a change of a node."""
         if self.nodes.by_key is not None and self.nodes.version != self._all_nodes_version:
             each = self.nodes.by_key.values()
-            self._all_nodes = _AllNodes(
+            self._all_nodes = _ClusterResources(
                 frozenset[str]().union(*[node.offered for node in each]),
                 [dict(devices) for devices in {node.devices for node in each}],
                 frozenset[str]().union(*[node.by_old for node in each]),

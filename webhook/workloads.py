@@ -46,23 +46,23 @@ class _WorkloadReview(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """Return the workload's name for messages. At admission it may have a `generateName` only."""
+        """Return kind, namespace and name for messages; before creation the name may be `generateName` and `*`."""
         metadata = self.workload.metadata
         name = metadata.name or f"{metadata.generate_name}*"
         return f"{self.workload.kind.name} {self.request.namespace}/{name}"
 
 
-async def handle(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> reviews.Answer:
-    """Answer a review, template by template, and other requests in between. Raises reviews.MalformedError."""
+async def answer_review(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> reviews.Answer:
+    """Answer a review. The event loop answers others between two templates. Raises reviews.MalformedError."""
     if too_large := reviews.reject_too_large(body, frameworks.MAX_VALUES):
         named, rejection = too_large
-        _get_kind(named.kind)
+        _find_kind(named.kind)
         return rejection.complete(named)
-    request = reviews.decode(_DECODER, body)
-    return (await _answer(request, _get_kind(request.kind), policy, get_facts)).complete(request)
+    request = reviews.decode_request(_DECODER, body)
+    return (await _answer_request(request, _find_kind(request.kind), policy, get_facts)).complete(request)
 
 
-async def _answer(
+async def _answer_request(
     request: reviews.Request[Any], kind: frameworks.WorkloadKind, policy: policies.Policy | None, get_facts: GetFacts
 ) -> reviews.Answer:
     if request.operation not in {"CREATE", "UPDATE"} or request.sub_resource:
@@ -72,7 +72,7 @@ async def _answer(
         return review
     cluster_facts = get_facts(request.namespace)
     if request.operation == "UPDATE" and kind.is_frozen:
-        return await _handle_frozen(review, policy, cluster_facts)
+        return await _answer_frozen_update(review, policy, cluster_facts)
     changed_templates = templates.find_changed(review.workload, review.before)
     if policy is None:
         return _answer_without_policy(changed_templates, cluster_facts)
@@ -99,7 +99,7 @@ async def _answer(
 def _add_topology(
     review: _WorkloadReview, plans: Sequence[template_plan.TemplatePlan], document: policies.PolicyDocument
 ) -> reviews.Answer:
-    """Answer with the plans of the templates, and the topology of the gang if the policy asks for one.
+    """Answer with the plans of the templates, and with the topology of the gang if the policy states domains.
 
     The topology is written at creation. An update gets it again if its templates lack it.
     """
@@ -115,7 +115,7 @@ def _add_topology(
     return _combine_plans(review, [written.add_to(plan) for plan in plans], written)
 
 
-def _get_kind(requested: reviews.GroupVersionKind) -> frameworks.WorkloadKind:
+def _find_kind(requested: reviews.GroupVersionKind) -> frameworks.WorkloadKind:
     """Return the kind of workload. Raises reviews.MalformedError for an unsupported kind."""
     kind = registry.find_injected(requested.group, requested.version, requested.kind)
     if kind is None:
@@ -128,9 +128,9 @@ def _get_kind(requested: reviews.GroupVersionKind) -> frameworks.WorkloadKind:
 
 
 def _read_review(request: reviews.Request[Any], kind: frameworks.WorkloadKind) -> _WorkloadReview | reviews.Answer:
-    """Return the decoded review. Of a workload with too many entries, return the answer: only updates are allowed."""
+    """Return the decoded review, or the answer about a workload with too many entries: it can only be updated."""
     if request.object is None:
-        raise reviews.MalformedError(f"request.object is missing; {request.operation} has one")
+        raise reviews.MalformedError(f"request.object is missing; a review of {request.operation} must have it")
     is_update = request.operation == "UPDATE" and request.old_object is not None
     before = None
     try:
@@ -153,7 +153,7 @@ def _combine_plans(
     topology: gang_topology.TopologyPlan = gang_topology.NOTHING,
 ) -> reviews.Answer:
     operations = [operation for plan in plans for operation in build_template_operations(plan.template, plan.changes)]
-    operations += _add_fields(review.workload, topology.fields)
+    operations += _build_field_operations(review.workload, topology.fields)
     injections = [plan.injection for plan in plans if plan.injection is not None and plan.is_enforced]
     is_enforced = all(plan.is_enforced for plan in plans)
     changes = sum(len(plan.changes) for plan in plans)
@@ -165,7 +165,7 @@ def _combine_plans(
             *keys.check_workload(review.workload, review.before),
             *(warning for plan in plans for warning in plan.warnings),
             *topology.warnings,
-            *_warn_of_labels(review),
+            *_warn_of_unpassed_label(review),
         ),
         audit=audit if injections else {"mode": policies.WARN} if is_unenforced else {},
         unenforced=reviews.WOULD_PATCH if is_unenforced and not operations else "",
@@ -176,7 +176,7 @@ def _combine_plans(
 
 
 def build_template_operations(template: templates.Template, changes: Sequence[drafts.Change]) -> list[drafts.Operation]:
-    """Return the operations of changes of a template, with pointers into its workload."""
+    """Return the JSON Patch operations of a template's changes, with paths in its workload."""
     operations = drafts.list_operations(changes)
     has_metadata = any(operation["path"].startswith("/metadata/") for operation in operations)
     if has_metadata and template.written.metadata is None:
@@ -187,15 +187,15 @@ def build_template_operations(template: templates.Template, changes: Sequence[dr
     ]
 
 
-def _add_fields(workload: templates.Workload, fields: Mapping[str, Any]) -> list[drafts.Operation]:
-    """Return the operations that set fields and annotations of the workload."""
+def _build_field_operations(workload: templates.Workload, fields: Mapping[str, Any]) -> list[drafts.Operation]:
+    """Return the JSON Patch operations that set these fields of the workload, by path."""
     operations: list[drafts.Operation] = []
     if workload.metadata.annotations_or_none is None and any(field.startswith(_ANNOTATIONS) for field in fields):
         operations.append({"op": "add", "path": _ANNOTATIONS, "value": {}})
     return operations + [{"op": "add", "path": pointer, "value": value} for pointer, value in fields.items()]
 
 
-def _warn_of_labels(review: _WorkloadReview) -> Iterator[reason.Reason]:
+def _warn_of_unpassed_label(review: _WorkloadReview) -> Iterator[reason.Reason]:
     """Yield a warning for each template that does not get the changed label of the workload.
 
     A label of the template takes precedence (docs/interface.md 1.2), and may be an earlier copy of the workload's.
@@ -217,7 +217,7 @@ def _warn_of_labels(review: _WorkloadReview) -> Iterator[reason.Reason]:
             yield reason.Reason(AdmissionCode.LABEL_NOT_PASSED, message, fix=fix).prefix_with(template.title)
 
 
-async def _handle_frozen(
+async def _answer_frozen_update(
     review: _WorkloadReview, policy: policies.Policy | None, cluster_facts: facts.ClusterFacts
 ) -> reviews.Answer:
     """Answer an update of a workload with immutable templates (docs/interface.md 3.5).
@@ -226,7 +226,7 @@ async def _handle_frozen(
     again. So `kubectl apply` and `kubectl replace` of an unchanged manifest succeed. The API of the kind rejects any
     other change.
     """
-    devices = _list_devices(policy, cluster_facts)
+    devices = _list_added_resources(policy, cluster_facts)
     before = {template.title: template for template in review.before.templates} if review.before else {}
     written = template_plan.read_applied(review.before) if review.before else {}  # by kubectl apply
     restored = []
@@ -245,20 +245,20 @@ async def _handle_frozen(
     fields = _list_restored_fields(review)
     titles = [*(template.title for template, _ in restored), *fields]
     return reviews.Answer(
-        operations=operations + _add_fields(review.workload, fields),
-        warnings=tuple(_warn_of_labels(review)),
+        operations=operations + _build_field_operations(review.workload, fields),
+        warnings=tuple(_warn_of_unpassed_label(review)),
         audit={"restored": text.limit(", ".join(titles), _MAX_AUDIT)} if titles else {},
     )
 
 
 def _list_restored_fields(review: _WorkloadReview) -> Mapping[str, Any]:
-    """Return the stored value of an immutable field with a topology, if the update lacks it."""
+    """Return the stored values, by path, of immutable topology fields that the update lacks."""
     if review.before is None or not gang_topology.is_field_written(review.before.templates):
         return {}
     return gang_topology.list_restored(review.before.tree, review.workload.tree)
 
 
-def _list_devices(policy: policies.Policy | None, cluster_facts: facts.ClusterFacts) -> Collection[str]:
+def _list_added_resources(policy: policies.Policy | None, cluster_facts: facts.ClusterFacts) -> Collection[str]:
     """Return the resources that railwright adds to templates under the policy. Never includes accelerators."""
     if policy is None:
         return frozenset()

@@ -71,7 +71,7 @@ def trace(request: Callable[[], Any]) -> Walk:
 def build_admission() -> Callable[[], Any]:
     """Return an admission of a pod that no cache knows."""
     policy, known = policies.read(_POLICY.read_text()), admitting.build_facts("prod")
-    return lambda: pods.handle(admitting.review(_POD), policy, lambda _: known)
+    return lambda: pods.answer_review(admitting.review(_POD), policy, lambda _: known)
 
 
 def build_prioritize() -> Callable[[], Any]:

@@ -8,7 +8,7 @@ from webhook import file_keys
 
 RAIL = manifests.RAILS[0]
 POLICY = manifests.policy({"found": manifests.fabric([{"name": "rail0", "resource": RAIL}], resolve="auto")})
-KNOWN = file_keys.is_known_to(binaries.release().kubernetes)
+KNOWN = file_keys.is_supported_by(binaries.release().kubernetes)
 
 
 async def set_kubelet_version(plane, name: str, version: str) -> None:

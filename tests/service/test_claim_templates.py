@@ -107,7 +107,7 @@ def list_nics(server: objects_stub.Objects, name: str) -> list[str]:
     return sorted(set(re.findall(r"mlx5_\d+", json.dumps(list_templates(server)[name]))))
 
 
-async def test_the_pods_of_a_kind_share_one_template(server, start):
+async def test_pods_with_equal_claims_share_one_template(server, start):
     policy = build_policy()
     replica = start(policy)
     replica.observe(*[build_pod(policy, number) for number in range(3)])
@@ -129,7 +129,9 @@ async def test_the_pods_of_a_kind_share_one_template(server, start):
         (429, " answers 429: "),
     ],
 )
-async def test_a_failed_write_is_reported_and_tried_again(server, start, status, cause):
+async def test_a_template_that_cannot_be_written_is_an_event_on_the_pod_and_is_tried_again(
+    server, start, status, cause
+):
     server.refuse_next(status, status)
     policy = build_policy()
     replica = start(policy)
@@ -141,7 +143,7 @@ async def test_a_failed_write_is_reported_and_tried_again(server, start, status,
     assert cause in replica.messages[0]
 
 
-async def test_a_template_written_by_another_replica_is_used(server, start):
+async def test_a_template_that_another_replica_has_written_is_used(server, start):
     policy = build_policy()
     first, second = start(policy), start(policy)
     for replica in (first, second):
@@ -155,7 +157,7 @@ async def test_a_template_written_by_another_replica_is_used(server, start):
 # --- policies that differ ---------------------------------------------------------------------------------
 
 
-async def test_a_replica_with_another_policy_writes_nothing_under_the_name(server, start):
+async def test_a_replica_with_another_policy_does_not_write_the_template_that_a_pod_names(server, start):
     """One replica has the new policy and admits a pod by it. The other receives the pod before the policy."""
     old, new = build_policy(2), build_policy(2, first=4)
     tree = build_pod(new, 0)
@@ -169,7 +171,7 @@ async def test_a_replica_with_another_policy_writes_nothing_under_the_name(serve
     assert list_nics(server, name_template(tree)) == ["mlx5_4", "mlx5_5"]
 
 
-async def test_a_template_with_another_content_is_reported_and_written_after_its_deletion(server, start):
+async def test_a_template_with_other_content_is_an_event_and_is_written_after_its_deletion(server, start):
     policy = build_policy()
     replica = start(policy)
     tree = build_pod(policy, 0)
@@ -227,7 +229,7 @@ def find_template_names(response: dict) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_template_of_a_workload_exists_when_it_is_admitted(server, start, kind):
+async def test_the_claim_template_of_a_workload_is_written_before_its_admission(server, start, kind):
     response = await admit(start(build_policy()), kind)
     ((name, tree),) = list_templates(server).items()
     assert find_template_names(response) == {name}
@@ -236,7 +238,7 @@ async def test_the_template_of_a_workload_exists_when_it_is_admitted(server, sta
     assert sorted(classes) == ["dranet"] * 2 + ["gpu"] * 4
 
 
-async def test_a_dry_run_writes_nothing(server, start):
+async def test_a_dry_run_of_a_workload_writes_no_claim_template(server, start):
     response = await admit(start(build_policy()), KINDS[0], dryRun=True)
     assert find_template_names(response)
     assert not list_templates(server)
@@ -269,7 +271,7 @@ async def test_events_and_warnings_report_that_the_webhook_may_not_read_template
     assert [message for message in list_messages(answer) if name in message]
 
 
-async def test_a_workload_does_not_wait_long_for_a_slow_api_server(server, start, monkeypatch):
+async def test_a_workload_is_admitted_with_a_warning_if_the_api_server_is_slow(server, start, monkeypatch):
     monkeypatch.setattr(claim_templates, "_WRITE_SECONDS", 0.01)
     replica = start(build_policy())
 
@@ -281,7 +283,7 @@ async def test_a_workload_does_not_wait_long_for_a_slow_api_server(server, start
     assert "the API server did not answer within 0.01 s" in warning
 
 
-async def test_a_workload_with_many_templates_waits_only_for_the_first(server, start, monkeypatch):
+async def test_only_the_first_claim_templates_of_a_workload_are_written_at_its_admission(server, start, monkeypatch):
     monkeypatch.setattr(claim_templates, "_MAX_OF_WORKLOAD", 3)
     row, version = working.ALL["JobSet.jobset.x-k8s.io/v1alpha2"]
     tree = working.build_workload(row, working.build_template(gpus(1)), label="f")

@@ -80,7 +80,7 @@ async def serving(board, tmp_path, by):
             await caller.close()
 
 
-async def test_a_refused_pod_is_an_event_on_its_owner(board, tmp_path):
+async def test_the_rejection_of_a_pod_is_an_event_on_its_owner(board, tmp_path):
     async with serving(board, tmp_path, fabric()) as send:
         refused = await send(build_owned_pod("train-5f-abc", label="g"))
         assert refused["status"]["message"] == f"Pod prod/train-5f-abc: {SENTENCE}"
@@ -101,7 +101,7 @@ async def test_a_refused_pod_is_an_event_on_its_owner(board, tmp_path):
         assert event["source"] == {"component": "railwright-webhook"}
 
 
-async def test_each_warning_is_an_event(board, tmp_path):
+async def test_warnings_about_a_pod_are_events_on_its_owner(board, tmp_path):
     async with serving(board, tmp_path, fabric()) as send:
         assert "warnings" not in await send(build_owned_pod())
         given = await send(build_owned_pod(hostNetwork=True, annotations={"railwright.io/nccl.conf": "forged"}))
@@ -112,7 +112,7 @@ async def test_each_warning_is_an_event(board, tmp_path):
         assert board.written.empty()
 
 
-async def test_reviews_do_not_wait_for_events(board, tmp_path):
+async def test_reviews_are_answered_while_events_cannot_be_written(board, tmp_path):
     async with serving(board, tmp_path, fabric()) as send:
         board.open.clear()
         async with asyncio.timeout(4 * shell.PATIENCE):  # an event that they wait for never comes
@@ -125,7 +125,7 @@ async def test_reviews_do_not_wait_for_events(board, tmp_path):
         await board.next()
 
 
-async def test_metrics_have_fabric_role_and_outcome(board, tmp_path):
+async def test_admissions_are_counted_by_fabric_role_and_outcome(board, tmp_path):
     async with serving(board, tmp_path, fabric()) as send:
         await send(pod(label=None))
         await send(pod())

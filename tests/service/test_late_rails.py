@@ -6,7 +6,7 @@ import devices
 import late_rails
 
 
-async def test_the_extender_reports_claimed_rails(tmp_path):
+async def test_the_extender_explains_which_devices_the_claims_of_a_pod_hold(tmp_path):
     late_rails.write(tmp_path)
     async with dashboard_servers.snapshot_extender(tmp_path) as (url, _):
         body = {"Pod": late_rails.build_pod("p-0"), "Nodes": None, "NodeNames": ["n1", "n2"]}

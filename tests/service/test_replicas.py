@@ -91,7 +91,7 @@ async def pair(objects, start):
     return made
 
 
-async def test_a_replica_is_ready_once_its_caches_are_full(objects, start):
+async def test_a_replica_is_ready_only_once_its_caches_are_full(objects, start):
     objects.fault = lambda request: 500 if request.path == "/api/v1/pods" else None
     replica = await start()
     answer = await replica.server.ops("/readyz")
@@ -101,7 +101,7 @@ async def test_a_replica_is_ready_once_its_caches_are_full(objects, start):
     assert await replica.server.end() == 0
 
 
-async def test_either_replica_explains_and_answers_the_same(pair):
+async def test_two_replicas_give_the_same_answers_and_explanations(pair):
     first, second = pair
     explained = [[await replica.explain(name) for name in RANKS] for replica in pair]
     assert explained[0] == explained[1]

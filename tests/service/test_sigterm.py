@@ -135,7 +135,7 @@ async def test_sigterm_ends_a_starting_command_at_once(start, command):
         assert b"Traceback" not in starting.said, (moment, starting.said)
 
 
-def test_the_handler_is_set_before_slow_imports():
+def test_the_sigterm_handler_is_set_before_slow_imports():
     if not namespaces():
         pytest.skip("this machine makes no PID namespaces for us")
     code = (

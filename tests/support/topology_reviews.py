@@ -14,7 +14,7 @@ JOB = working.get_kind("Job.batch")
 
 
 def review(tree, by, row=JOB, **request):
-    steps = working.workloads.handle(working.review(row, tree, **request), by, admitting.build_facts)
+    steps = working.workloads.answer_review(working.review(row, tree, **request), by, admitting.build_facts)
     return json.loads(coroutines.complete(steps).body)["response"]
 
 

@@ -83,7 +83,9 @@ def review(row: frameworks.WorkloadKind, tree: Any, version: str = "", **request
 
 def handle(body: bytes, by: Any, at: Any = None) -> reviews.Answer:
     """Return the webhook's answer to a review, without an event loop."""
-    return coroutines.complete(workloads.handle(body, by, lambda namespace: at or admitting.build_facts(namespace)))
+    return coroutines.complete(
+        workloads.answer_review(body, by, lambda namespace: at or admitting.build_facts(namespace))
+    )
 
 
 def get_response(body: bytes, by: Any) -> dict:

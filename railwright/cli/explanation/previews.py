@@ -69,7 +69,7 @@ def preview_admission(
     """Return the preview of a template."""
     body = build_review(template.pod, POD, template.namespace)
     cluster = template.add_facts(caches.build_facts(template.namespace), policy.document.accelerators)
-    answer = pods.handle(body, policy, lambda _: cluster)
+    answer = pods.answer_review(body, policy, lambda _: cluster)
     response: Tree = msgspec.json.decode(answer.body)["response"]
     pod = template.pod
     preview = AdmissionPreview(

@@ -162,7 +162,7 @@ def review(tree, kind="Pod"):
 def answer_pod(by, body):
     with contextlib.suppress(reviews.MalformedError):  # 400: the type of a field is wrong, or nesting is too deep
         cache = response_cache.ResponseCache()
-        pods.handle(body, by, _build_facts, cache)
+        pods.answer_review(body, by, _build_facts, cache)
 
 
 def _build_facts(namespace):
@@ -254,7 +254,7 @@ def build_workload(row, pod, copies):
 
 
 def check_workload(title, copies, body):
-    call = functools.partial(workloads.handle, body, read_policy(TOPOLOGY), admitting.build_facts)
+    call = functools.partial(workloads.answer_review, body, read_policy(TOPOLOGY), admitting.build_facts)
     cost_budget.check(cost_budget.measure(call), f"{title}, {copies} templates", len(body))
 
 

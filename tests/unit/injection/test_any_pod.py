@@ -236,7 +236,7 @@ def test_a_second_admission_of_any_pod_changes_nothing(tree, by, at):
             assert again.changes == ()
             if writable(once):
                 body, cached = admitting.review(once, namespace="prod"), msgspec.structs.replace(at, version=1)
-                answer = reviewing.handle(body, by, lambda _: cached, response_cache.ResponseCache())
+                answer = reviewing.answer_review(body, by, lambda _: cached, response_cache.ResponseCache())
                 assert answer.outcome == reviews.ALLOWED
             assert (again.rails, again.role, again.containers) == (outcome.rails, outcome.role, outcome.containers)
             assert _lasting(again) <= _lasting(outcome)

@@ -81,7 +81,7 @@ def test_a_misspelt_fabric_label_that_opts_no_pod_in_is_reported():
     assert outcome == plan.NotOptedIn(outcome.warnings)
     assert len(list_messages(outcome)) == 1
     body = admitting.review(tree, namespace="prod")
-    response = json.loads(pods.handle(body, BY, lambda _: build_facts()).body)["response"]
+    response = json.loads(pods.answer_review(body, BY, lambda _: build_facts()).body)["response"]
     assert response["allowed"]
     assert response["warnings"] == [f"KeyWithoutEffect: {list_messages(outcome)[0]}"]
     assert "patch" not in response

@@ -41,7 +41,7 @@ class Case:
         if name == HOSTILE:
             tree["metadata"]["name"] = HOSTILE
         body = admitting.review(tree, namespace=self.facts.namespace)
-        return json.loads(pods.handle(body, self.by, lambda _: self.facts).body)["response"]
+        return json.loads(pods.answer_review(body, self.by, lambda _: self.facts).body)["response"]
 
 
 def annotate(key: str, value: str) -> dict:

@@ -47,7 +47,7 @@ def answer_review(site: str, pod: dict, known: facts.ClusterFacts | None = None)
         "object": pod,
     }
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    answer = pods.handle(
+    answer = pods.answer_review(
         json.dumps(review).encode(), policy_of(site), lambda namespace: known or facts.ClusterFacts(namespace)
     )
     response = json.loads(answer.body)["response"]

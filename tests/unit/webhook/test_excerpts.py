@@ -142,7 +142,7 @@ def change(path, is_key, value):
 
 
 def answer(tree, by, cache=None, known=KNOWN):
-    return pods.handle(admitting.review(tree, namespace="prod"), by, lambda _: known, cache)
+    return pods.answer_review(admitting.review(tree, namespace="prod"), by, lambda _: known, cache)
 
 
 PLACES = list(list_places(RICH))
@@ -174,11 +174,11 @@ def test_the_answer_from_an_excerpt_equals_that_from_the_whole_pod_for_any_field
         (views.ObjectMeta, RICH["metadata"], {"resourceVersion", "creationTimestamp", "deletionTimestamp"}),
     ],
 )
-def test_the_pod_of_these_tests_has_every_field_of_the_views(view, tree, unused):
+def test_the_pod_of_these_tests_has_every_field_that_admission_decodes(view, tree, unused):
     assert {field.encode_name for field in msgspec.structs.fields(view)} - tree.keys() == unused
 
 
-def test_every_variable_that_admission_may_write_is_in_an_excerpt():
+def test_the_answer_from_an_excerpt_equals_that_from_the_whole_pod_for_any_derived_variable():
     by = fabric("    resolve: auto\n    env: {NCCL_CROSS_NIC: '0'}\n", rails="[{name: rail0, resource: a.b/c}]")
     at = msgspec.structs.replace(KNOWN, file_keys=True, offered=frozenset({"a.b/c"}))
     for name in sorted(derive.NAMES):
@@ -197,7 +197,7 @@ def of_job(job: str) -> dict:
     return tree
 
 
-def test_the_plan_of_a_pod_is_reused_for_equal_pods_of_other_jobs():
+def test_equal_pods_of_several_jobs_share_one_cached_response():
     cache = response_cache.ResponseCache()
     answers = [answer(of_job(job), POLICIES["plain"], cache).body for job in ("llm", "vision", "speech")]
     assert len(cache) == 1

@@ -27,10 +27,10 @@ class Api:
         return answer
 
 
-async def test_an_error_answer_about_file_keys_is_logged_and_ignored(monkeypatch, caplog):
+async def test_an_api_server_that_cannot_be_asked_about_file_keys_keeps_its_last_answer(monkeypatch, caplog):
     monkeypatch.setattr(file_keys, "_PAUSE_SECONDS", 0.0)
     api, applied = Api(LOST, b"{}", b'{"fileKeyRef": {}}', LOST, INVALID), []
     with caplog.at_level(logging.WARNING), pytest.raises(asyncio.CancelledError):
-        await file_keys.run(api, applied.append)
+        await file_keys.watch_support(api, applied.append)
     assert applied == [False, True, False]
     assert len([entry for entry in caplog.records if "fileKeyRef" in entry.message]) == 2

@@ -26,7 +26,7 @@ def config_map(text: str) -> views.ConfigMap:
     return views.ConfigMap(metadata=metadata, data={names.POLICY_KEY: text})
 
 
-def test_policy_errors_and_their_end_are_events_on_the_config_map():
+def test_an_invalid_policy_and_its_correction_are_events_on_the_config_map():
     poster, store = Poster(), policies.PolicyStore()
     object_events.PolicyEvents(poster, store)
     store.replace([config_map(INVALID)])
@@ -41,7 +41,7 @@ def test_policy_errors_and_their_end_are_events_on_the_config_map():
     assert [event[4].partition("; ")[0] for event in poster.take()] == [LAST]
 
 
-def test_after_a_restart_one_event_says_that_the_last_valid_policy_is_in_force():
+def test_after_a_restart_one_event_names_the_errors_and_that_the_last_valid_policy_is_in_force():
     poster, store = Poster(), policies.PolicyStore()
     store.last_valid = policies.read(TEXT)
     object_events.PolicyEvents(poster, store)

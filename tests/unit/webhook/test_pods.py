@@ -17,7 +17,7 @@ def facts(namespace):
 
 
 def answer(body: bytes, by=BY) -> dict:
-    document = json.loads(pods.handle(body, by, facts).body)
+    document = json.loads(pods.answer_review(body, by, facts).body)
     assert (document["apiVersion"], document["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     assert document["response"]["uid"] == json.loads(body)["request"]["uid"]
     return document["response"]
@@ -38,7 +38,7 @@ def test_a_refusal_names_the_fix():
     assert "patch" not in response
 
 
-def test_the_namespace_is_the_requests_and_the_name_may_be_generated():
+def test_a_rejection_names_the_namespace_of_the_request_and_the_prefix_of_a_generated_name():
     tree = pod(label="g")
     tree["metadata"] = {"generateName": "train-", "labels": {"railwright.io/fabric": "g"}}
     assert "Pod webhook-bench/train-*: " in answer(review(tree))["status"]["message"]
@@ -47,12 +47,12 @@ def test_the_namespace_is_the_requests_and_the_name_may_be_generated():
 @pytest.mark.parametrize(
     "request_", [{"operation": "UPDATE"}, {"operation": "DELETE", "object": None}, {"subResource": "status"}]
 )
-def test_only_creations_of_pods_are_changed(request_):
+def test_only_the_creation_of_a_pod_is_patched(request_):
     tree = request_.pop("object", pod())
     assert answer(review(tree, **request_)).keys() == {"uid", "allowed"}
 
 
-def test_without_a_policy_labelled_pods_are_refused_and_others_allowed():
+def test_without_a_policy_labelled_pods_are_rejected_and_unlabelled_ones_allowed():
     message = answer(review(pod()), None)["status"]["message"]
     assert "no policy in force yet: it may still be starting, so try again in a moment" in message
     assert "ask a cluster administrator to run `railwright check`" in message
@@ -65,7 +65,7 @@ def test_without_a_policy_an_opted_in_namespace_rejects_only_pods_with_accelerat
         return admitting.build_facts(namespace, namespace_labels={"railwright.io/fabric": "f"})
 
     def is_allowed(tree: dict) -> bool:
-        return json.loads(pods.handle(review(tree), None, find_opted_in_namespace).body)["response"]["allowed"]
+        return json.loads(pods.answer_review(review(tree), None, find_opted_in_namespace).body)["response"]["allowed"]
 
     assert is_allowed(pod(cpu(resources={"limits": {"cpu": "1"}}), label=None))
     assert is_allowed(pod(gpus(0), label=None)), "with a policy a request of 0 does not count either"
@@ -73,9 +73,11 @@ def test_without_a_policy_an_opted_in_namespace_rejects_only_pods_with_accelerat
     assert not is_allowed(pod(cpu(), label="f"))
 
 
-def test_without_a_policy_a_pod_of_an_uncached_namespace_is_refused_temporarily():
+def test_without_a_policy_a_pod_is_rejected_until_its_namespace_is_cached():
     def respond(tree: dict, *, watched: bool = True) -> dict:
-        answered = pods.handle(review(tree), None, lambda namespace: admitting.build_facts(namespace, watched=watched))
+        answered = pods.answer_review(
+            review(tree), None, lambda namespace: admitting.build_facts(namespace, watched=watched)
+        )
         return json.loads(answered.body)["response"]
 
     refused = respond(pod(gpus(1), label=None))
@@ -85,12 +87,12 @@ def test_without_a_policy_a_pod_of_an_uncached_namespace_is_refused_temporarily(
     assert respond(pod(gpus(1), label=None), watched=False)["allowed"], "a file tells all there is"
 
 
-def test_a_pod_is_refused_temporarily_if_its_namespace_decides_and_is_not_cached():
+def test_a_pod_that_its_namespace_may_opt_in_is_rejected_until_the_namespace_is_cached():
     def new(namespace):
         return admitting.build_facts(namespace, watched=True)
 
     def respond(tree: dict, by=new) -> dict:
-        return json.loads(pods.handle(review(tree), BY, by).body)["response"]
+        return json.loads(pods.answer_review(review(tree), BY, by).body)["response"]
 
     refused = respond(pod(label=None))
     assert not refused["allowed"]
@@ -108,7 +110,7 @@ def test_a_pod_is_refused_temporarily_if_its_namespace_decides_and_is_not_cached
     assert not respond(pod(cpu(resources=unreadable), label=None))["allowed"]
 
 
-def test_audit_annotations_name_the_changes():
+def test_audit_annotations_name_fabric_role_rails_and_the_number_of_changes():
     assert answer(review(pod()))["auditAnnotations"] == {
         "fabric": "f",
         "role": "worker",
@@ -117,7 +119,7 @@ def test_audit_annotations_name_the_changes():
     }
 
 
-def test_audit_annotations_of_a_refusal_have_fabric_and_reason_within_a_limit():
+def test_audit_annotations_of_a_rejection_name_fabric_and_code_and_are_limited():
     response = answer(review(pod(annotations={"railwright.io/rails": "9"})))
     assert response["auditAnnotations"] == {"fabric": "f", "refused": "annotation"}
     assert answer(review(pod(label="\x1b" * 9999)))["auditAnnotations"]["fabric"] == "unknown"
@@ -127,24 +129,24 @@ def test_audit_annotations_of_a_refusal_have_fabric_and_reason_within_a_limit():
 
 
 def test_a_dry_run_gets_the_same_answer_and_is_marked():
-    answer = pods.handle(review(pod(), dryRun=True), BY, facts)
+    answer = pods.answer_review(review(pod(), dryRun=True), BY, facts)
     assert answer.dry_run
-    assert answer.body == pods.handle(review(pod()), BY, facts).body
+    assert answer.body == pods.answer_review(review(pod()), BY, facts).body
 
 
 def test_events_about_a_refusal_are_on_the_owner_except_on_a_dry_run():
     tree = pod(label="g")
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
     tree["metadata"]["ownerReferences"] = [owner]
-    refused = pods.handle(review(tree), BY, facts)
+    refused = pods.answer_review(review(tree), BY, facts)
     assert (refused.owner.kind, refused.owner.name, refused.namespace) == ("Job", "train", "webhook-bench")
-    assert pods.handle(review(tree, dryRun=True), BY, facts).owner is None
-    assert pods.handle(review(pod(label="g")), BY, facts).owner is None, "it has none"
+    assert pods.answer_review(review(tree, dryRun=True), BY, facts).owner is None
+    assert pods.answer_review(review(pod(label="g")), BY, facts).owner is None, "it has none"
 
 
 def test_a_creation_without_an_object_is_malformed():  # other malformed reviews: test_reviews.py
     with pytest.raises(reviews.MalformedError, match=r"request\.object is missing"):
-        pods.handle(review(None), BY, facts)
+        pods.answer_review(review(None), BY, facts)
 
 
 MANY = [{"name": f"N{n}", "value": "v"} for n in range(10_000)]
@@ -152,7 +154,7 @@ MANY = [{"name": f"N{n}", "value": "v"} for n in range(10_000)]
 
 @pytest.mark.parametrize("tree", [pod(gpus(8, env=MANY)), pod(gpus(8), annotations={"note": "," * 20_000})])
 def test_a_rejection_for_size_names_the_limit_and_the_fix(tree):
-    answered = pods.handle(review(tree), BY, facts)
+    answered = pods.answer_review(review(tree), BY, facts)
     response = json.loads(answered.body)["response"]
     assert not response["allowed"]
     assert answered.reason == codes.RejectionCode.TOO_LARGE

@@ -27,16 +27,16 @@ def answer(data: dict | None, *, cluster: tuple = (), operation: str = "UPDATE",
         "object": {"metadata": NAME | metadata, "data": data},
     }
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    return json.loads(policy_validation.handle(json.dumps(body).encode(), shortcomings.Cluster(*cluster)).answer.body)[
-        "response"
-    ]
+    return json.loads(
+        policy_validation.answer_review(json.dumps(body).encode(), shortcomings.Cluster(*cluster)).answer.body
+    )["response"]
 
 
-def test_a_good_policy_is_allowed():
+def test_a_valid_policy_is_allowed():
     assert answer({"policy.yaml": GOOD}) == {"uid": "u", "allowed": True}
 
 
-def test_lint_of_the_variables_is_a_warning():
+def test_a_lint_finding_in_env_of_the_policy_is_a_warning():
     text = HEAD.replace("roce", "tcp").replace("    rails:\n", '    env: {NCCL_IB_RETRY_CNT: "10"}\n')
     response = answer({"policy.yaml": text})
     assert response["allowed"]
@@ -45,7 +45,7 @@ def test_lint_of_the_variables_is_a_warning():
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
-def test_an_invalid_policy_is_refused_with_line_and_path_of_every_error(operation):
+def test_an_invalid_policy_is_rejected_with_line_and_path_of_every_error(operation):
     response = answer({"policy.yaml": BAD}, operation=operation)
     assert not response["allowed"]
     message = response["status"]["message"]
@@ -56,17 +56,17 @@ def test_an_invalid_policy_is_refused_with_line_and_path_of_every_error(operatio
 
 
 @pytest.mark.parametrize("data", [None, {}, {"other": GOOD}])
-def test_a_config_map_without_the_key_is_refused(data):
+def test_a_policy_config_map_without_its_key_is_rejected(data):
     assert "key policy.yaml is missing" in answer(data)["status"]["message"]
 
 
-def test_other_config_maps_and_one_that_is_being_deleted_are_ignored():
+def test_other_config_maps_and_a_policy_that_is_being_deleted_are_allowed_unchecked():
     assert answer({"policy.yaml": BAD}, deletionTimestamp="2026-11-23T00:00:00Z")["allowed"]
     assert answer({"policy.yaml": BAD}, name="other")["allowed"]
     assert answer({"policy.yaml": BAD}, namespace="other")["allowed"]
 
 
-def test_errors_beyond_the_limit_are_counted():
+def test_the_first_policy_errors_are_listed_and_the_number_of_the_others_is_stated():
     text = BAD + "".join(f"unknown{number}: 1\n" for number in range(2000))
     first, *shown, last = answer({"policy.yaml": text})["status"]["message"].splitlines()
     assert all(line.startswith("line ") for line in shown)
@@ -116,7 +116,7 @@ POOLS = dict.fromkeys(NETWORKS, "x.y/vf")
         ),
     ],
 )
-def test_shortcomings_of_a_valid_policy_are_reported_once_per_fabric(data, cluster, code, expected):
+def test_what_the_cluster_lacks_for_a_valid_policy_is_one_warning_for_each_fabric(data, cluster, code, expected):
     response = answer(data, cluster=cluster)
     assert response["allowed"]
     (warning,) = response["warnings"]
@@ -149,7 +149,7 @@ def test_accelerators_that_no_node_offers_are_a_warning():
         ({"policy.yaml": HEAD.replace("roce", "tcp").replace("    rails:\n", "")}, ({}, None, {"nvidia.com/gpu"})),
     ],
 )
-def test_a_policy_without_known_shortcomings_is_allowed_without_warnings(data, cluster):
+def test_a_policy_whose_needs_the_cluster_has_is_allowed_without_warnings(data, cluster):
     assert answer(data, cluster=cluster) == {"uid": "u", "allowed": True}
 
 

@@ -29,7 +29,7 @@ def admit(tree: dict) -> dict:
     remembered = response_cache.ResponseCache()
     body = admitting.review(tree, namespace="prod")
     first, second = (
-        pods.handle(body, POLICY, lambda _: admitting.build_facts(version=1), remembered).body for _ in range(2)
+        pods.answer_review(body, POLICY, lambda _: admitting.build_facts(version=1), remembered).body for _ in range(2)
     )
     assert first == second
     response: dict = json.loads(first)["response"]
@@ -41,7 +41,7 @@ def admit(tree: dict) -> dict:
     tables.pair(registry.INJECTED_KINDS, ENORMOUS),
     ids=lambda value: getattr(value, "display_name", None),
 )
-def test_an_enormous_amount_is_kept_and_capped_as_by_kubernetes(row, amount):
+def test_an_enormous_quantity_in_a_workload_is_kept_and_its_request_is_capped_like_by_kubernetes(row, amount):
     template = working.build_template(container(RESOURCE, "limits", amount, "1"), label="f")
     tree = working.build_workload(row, template, name="Worker")
     response = working.get_response(working.review(row, tree), POLICY)
@@ -51,12 +51,12 @@ def test_an_enormous_amount_is_kept_and_capped_as_by_kubernetes(row, amount):
     assert after["requests"][RESOURCE] == str(LARGEST)
 
 
-def test_an_enormous_or_tiny_amount_of_a_pod_is_answered_with_a_patch():
+def test_a_pod_with_an_enormous_or_tiny_quantity_is_injected():
     for amount in (*ENORMOUS, *TINY):
         assert admit(pod(container(RESOURCE, "limits", amount, amount)))["patchType"] == "JSONPatch", amount
 
 
-def test_a_number_beyond_64_bits_anywhere_in_a_pod_is_answered():
+def test_a_pod_with_a_number_beyond_64_bits_is_allowed():
     tree = pod(gpus(8, securityContext={"runAsUser": 10**30}), securityContext={"runAsUser": -(10**30)})
     assert admit(tree)["allowed"]
     template = {"metadata": {"labels": tree["metadata"]["labels"]}, "spec": tree["spec"]}

@@ -45,14 +45,14 @@ def test_pods_of_a_gang_share_one_cached_response():
         tree["metadata"]["name"] = f"peer-{rank}"
         tree["metadata"]["labels"]["volcano.sh/task-index"] = str(rank)
         review = admitting.review(tree, namespace="prod", uid=f"request-{rank}")
-        answer = pods.handle(review, BY, lambda _: KNOWN, cache)
+        answer = pods.answer_review(review, BY, lambda _: KNOWN, cache)
         assert answer.outcome == "patched"
         assert json.loads(answer.body)["response"]["uid"] == f"request-{rank}"
     assert len(cache) == 1
 
 
 @pytest.mark.parametrize("change", ["policy", "network", "offer", "namespace", "file keys"])
-def test_no_response_outlives_its_inputs(change):
+def test_a_cached_response_is_not_used_after_a_change_of_the_policy_or_the_cluster(change):
     caches = state.State()
     caches.networks.replace([])
     caches.nodes.replace([])
@@ -60,8 +60,8 @@ def test_no_response_outlives_its_inputs(change):
     cache, policy = response_cache.ResponseCache(), fabric(f"{CAPABLE}    resolve: auto\n", rails=ONE)
     tree = pod(gpus(8), annotations={"k8s.v1.cni.cncf.io/networks": "prod/theirs"})
     body = admitting.review(tree, namespace="prod")
-    first = pods.handle(body, policy, caches.build_facts, cache)
-    assert pods.handle(body, policy, caches.build_facts, cache) == first
+    first = pods.answer_review(body, policy, caches.build_facts, cache)
+    assert pods.answer_review(body, policy, caches.build_facts, cache) == first
     if change == "policy":
         policy = fabric("    env: {NCCL_IB_SL: '3'}\n", rails=ONE)
     elif change == "network":
@@ -74,8 +74,8 @@ def test_no_response_outlives_its_inputs(change):
         caches.set_file_keys(True)
     else:
         caches.namespaces.upsert(build_object(views.Namespace, "prod", labels={ENFORCE: "baseline"}))
-    second = pods.handle(body, policy, caches.build_facts, cache)
-    assert second == pods.handle(body, policy, caches.build_facts)
+    second = pods.answer_review(body, policy, caches.build_facts, cache)
+    assert second == pods.answer_review(body, policy, caches.build_facts)
     assert json.loads(second.body) != json.loads(first.body)
 
 
@@ -105,8 +105,8 @@ def mount_job_secret(mounted: str) -> dict:
     ],
     ids=["a Secret in a token's name", "a job's Secret in a token's name", "a number of 256 KiB"],
 )
-def test_similar_pods_have_different_keys(one, other):
+def test_similar_pods_that_are_planned_differently_share_no_cached_response(one, other):
     cache = response_cache.ResponseCache()
-    without = [pods.handle(admitting.review(tree), BY, lambda _: KNOWN) for tree in (one, other)]
-    assert [pods.handle(admitting.review(tree), BY, lambda _: KNOWN, cache) for tree in (one, other)] == without
+    without = [pods.answer_review(admitting.review(tree), BY, lambda _: KNOWN) for tree in (one, other)]
+    assert [pods.answer_review(admitting.review(tree), BY, lambda _: KNOWN, cache) for tree in (one, other)] == without
     assert without[0].body != without[1].body

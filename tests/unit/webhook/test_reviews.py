@@ -17,7 +17,7 @@ DECODER, POD = (msgspec.json.Decoder(reviews.Review[views.Pod]), reviews.GroupVe
 
 
 def read(body: bytes) -> reviews.Request[views.Pod]:
-    return reviews.decode(DECODER, body, POD)
+    return reviews.decode_request(DECODER, body, POD)
 
 
 def read_captured(name: str) -> bytes:
@@ -91,7 +91,7 @@ def test_a_patch_has_its_type_and_decodes_to_the_operations():
     assert json.loads(base64.b64decode(response["patch"], validate=True)) == operations
 
 
-def test_a_refusal_has_code_and_message_but_no_patch():
+def test_a_rejection_has_code_and_message_but_no_patch():
     refused = reviews.Answer(
         allowed=False, code=403, message="no", operations=[{"op": "add", "path": "/a", "value": 1}]
     )

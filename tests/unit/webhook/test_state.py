@@ -14,7 +14,7 @@ def node(name: str, **allocatable: str) -> node_views.Node:
     return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": offers}}, node_views.Node)
 
 
-def test_resources_of_nodes_with_an_old_kubelet_are_known():
+def test_resources_of_nodes_with_a_kubelet_before_1_35_are_listed():
     def build_node(name: str, version: str, **allocatable: str) -> node_views.Node:
         return msgspec.structs.replace(
             node(name, **allocatable),
@@ -41,7 +41,7 @@ def network(name: str, resource: str | None = None) -> views.NetworkAttachmentDe
     return msgspec.convert({"metadata": metadata}, views.NetworkAttachmentDefinition)
 
 
-def test_nothing_is_known_before_a_source_has_listed_all():
+def test_facts_are_none_before_the_first_full_list():
     known = state.State()
     known.networks.upsert(network("a"))
     known.nodes.upsert(node("n", a="1"))
@@ -49,7 +49,7 @@ def test_nothing_is_known_before_a_source_has_listed_all():
     assert (facts.namespace_labels, facts.networks, facts.offered) == (None, None, None)
 
 
-def test_a_resource_is_offered_while_some_node_has_any_of_it():
+def test_a_resource_is_offered_while_a_node_has_an_allocatable_device_of_it():
     known = state.State()
     known.nodes.replace([node("a", r="1"), node("b", r="2", s="0")])
     assert set(known.build_facts("x").offered) == {"x.y/r"}
@@ -59,7 +59,7 @@ def test_a_resource_is_offered_while_some_node_has_any_of_it():
     assert set(known.build_facts("x").offered) == {"x.y/s"}
 
 
-def test_devices_of_a_node_are_those_of_its_capacity_while_some_are_unhealthy():
+def test_unhealthy_devices_count_among_the_devices_of_a_node():
     def of(name: str, capacity: int, healthy: int) -> node_views.Node:
         status = {"capacity": {"x.y/r": capacity, "cpu": 8}, "allocatable": {"x.y/r": healthy, "cpu": 7}}
         return msgspec.convert({"metadata": {"name": name}, "status": status}, node_views.Node)
@@ -74,7 +74,7 @@ def test_devices_of_a_node_are_those_of_its_capacity_while_some_are_unhealthy():
     assert known.build_facts("x") == facts
 
 
-def test_a_deletion_with_metadata_only_removes_a_waiting_pod():
+def test_the_deletion_of_a_waiting_pod_needs_only_its_metadata():
     claim = {"name": "railwright", "resourceClaimTemplateName": "railwright-f-4x4-0123456789"}
     metadata = {"namespace": "prod", "name": "p"}
     waiting = msgspec.convert({"metadata": metadata, "spec": {"resourceClaims": [claim]}}, views.Pod)
@@ -85,7 +85,7 @@ def test_a_deletion_with_metadata_only_removes_a_waiting_pod():
     assert not known.by_key
 
 
-def test_a_snapshot_may_hold_every_kind_that_is_watched():
+def test_a_snapshot_can_have_every_watched_kind():
     watched = {watch.kind.snapshot_kind for watch in webhook._list_watches(state.State())}
     assert watched <= snapshots.KINDS.keys()
 

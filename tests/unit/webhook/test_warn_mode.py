@@ -18,7 +18,7 @@ ENFORCED = fabric(MORE)
 
 
 def answer(tree, by, at=None):
-    reply = pods.handle(admitting.review(tree), by, lambda namespace: at or build_facts(namespace))
+    reply = pods.answer_review(admitting.review(tree), by, lambda namespace: at or build_facts(namespace))
     response = json.loads(reply.body)["response"]
     operations = json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
     return reply, response, jsonpatch.apply_patch(tree, operations)
@@ -43,7 +43,7 @@ def test_a_pod_is_admitted_unchanged_with_a_warning_that_names_what_enforcing_ad
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_pod_that_would_be_rejected_is_admitted_with_the_reason(tree, code):
+def test_a_pod_that_enforcing_would_reject_is_admitted_with_the_reason(tree, code):
     reply, response, after = answer(tree, BY_POLICY)
     assert response["allowed"]
     assert (reply.outcome, reply.reason) == ("would-refuse", "")
@@ -62,7 +62,7 @@ def test_a_pod_of_a_namespace_that_is_not_cached_yet_is_admitted():
     assert "(namespace-unknown)" in response["warnings"][0]
 
 
-def test_findings_in_mode_warn_begin_with_if_enforced():
+def test_in_mode_warn_lint_findings_begin_with_if_enforced():
     tree = pod(gpus(8, env=[{"name": "NCCL_IB_HCAS", "value": "mlx5"}]))
     warnings = answer(tree, BY_POLICY)[1]["warnings"]
     assert any(line.startswith("N0") and ": if enforced: container c: NCCL_IB_HCAS" in line for line in warnings)
@@ -72,7 +72,7 @@ def test_findings_in_mode_warn_begin_with_if_enforced():
 
 
 @pytest.mark.parametrize("kind", ["Job.batch", "Job.batch.volcano.sh", "LeaderWorkerSet.leaderworkerset.x-k8s.io"])
-def test_a_workload_is_not_changed_and_not_rejected(kind):
+def test_in_mode_warn_a_workload_is_admitted_unchanged_with_a_warning(kind):
     row = working.get_kind(kind)
     for annotations, code in (({}, "WouldInject"), ({"railwright.io/rails": "9"}, "WouldReject")):
         tree = working.build_workload(row, working.build_template(gpus(8), annotations=annotations), label="f")
@@ -83,7 +83,7 @@ def test_a_workload_is_not_changed_and_not_rejected(kind):
         assert response["auditAnnotations"] == {"mode": "warn"}
 
 
-def test_the_manifest_of_an_injected_job_can_be_applied_again_without_a_change():
+def test_in_mode_warn_applying_the_manifest_of_an_injected_job_again_changes_nothing():
     row = working.get_kind("Job.batch")
     tree = working.build_workload(row, working.build_template(gpus(8), label="f"))
     stored = working.apply_patch(row, tree, ENFORCED)

@@ -48,7 +48,7 @@ def test_a_workload_that_did_not_opt_in_is_allowed_unchanged():
     assert working.get_response(working.review(DEPLOYMENT, tree), BY).keys() == {"uid", "allowed"}
 
 
-def test_a_refusal_names_the_workload_and_is_bounded():
+def test_a_rejection_names_the_workload_and_the_template_and_is_limited():
     tree = working.build_workload(DEPLOYMENT, working.build_template(label="g"))
     response = working.get_response(working.review(DEPLOYMENT, tree), BY)
     assert response["status"]["code"] == 403
@@ -58,7 +58,7 @@ def test_a_refusal_names_the_workload_and_is_bounded():
     assert len(working.get_response(working.review(DEPLOYMENT, tree), BY)["status"]["message"]) == 4096
 
 
-def test_one_refused_template_refuses_the_workload():
+def test_a_workload_with_one_rejected_template_is_rejected():
     tree = working.build_workload(VOLCANO, working.build_template(label="f"))
     tree["spec"]["tasks"].append({"name": "second", "template": working.build_template(label="g")})
     message = working.get_response(working.review(VOLCANO, tree), BY)["status"]["message"]
@@ -90,7 +90,7 @@ def test_an_update_without_a_changed_template_is_not_patched(row):
 
 
 @pytest.mark.parametrize("row", MUTABLE, ids=format_id)
-def test_a_changed_template_is_patched_as_at_creation(row):
+def test_an_update_patches_a_changed_template_like_at_creation(row):
     old = create(row, write(row))
     new = write(row)  # as it was first written: replaced by it
     assert apply_patch(new, update(row, new, old)) == old
@@ -106,7 +106,7 @@ def test_a_label_that_an_update_adds_reaches_unchanged_templates(row):
 
 
 @pytest.mark.parametrize("leader", [{}, {"leaderTemplate": None}, {"leaderTemplate": {}}])
-def test_a_template_that_is_absent_is_no_template(leader):
+def test_a_leader_template_that_is_absent_or_empty_gets_no_patch(leader):
     group = {"size": 2, "workerTemplate": working.build_template(), **leader}
     labelled = {"metadata": {"name": "w", "labels": {FABRIC: "f"}}, "spec": {"leaderWorkerTemplate": group}}
     response = working.get_response(working.review(GROUPS, labelled), BY)
@@ -120,7 +120,7 @@ def test_a_replica_type_that_is_null_has_no_template():
     assert working.get_response(working.review(row, tree), BY).keys() == {"uid", "allowed"}
 
 
-def test_an_update_is_allowed_if_it_does_not_change_a_template_that_is_now_invalid():
+def test_an_update_that_leaves_an_invalid_template_unchanged_is_allowed():
     old = working.build_workload(DEPLOYMENT, working.build_template(label="gone"))
     new = {**old, "status": {"replicas": 1}}
     assert update(DEPLOYMENT, new, old)["allowed"]
@@ -130,7 +130,7 @@ def test_an_update_is_allowed_if_it_does_not_change_a_template_that_is_now_inval
 
 
 @pytest.mark.parametrize(("row", "old"), tables.pair(FROZEN, [None, "written", "stored"]))
-def test_an_update_of_an_immutable_template_is_allowed_without_additions(row, old):
+def test_an_update_of_an_immutable_template_is_not_patched_if_nothing_was_added_at_creation(row, old):
     written = write(row)
     before = {None: None, "written": written, "stored": create(row, write(row))}[old]
     changed = write(row, "g")
@@ -176,7 +176,7 @@ CLAIMS = fabric(
 
 
 @pytest.mark.parametrize(("row", "by"), tables.pair(FROZEN, [CLAIMS, BY, None]))
-def test_an_update_restores_the_claims_of_an_immutable_template(row, by):
+def test_an_update_of_an_immutable_template_restores_its_claims(row, by):
     written = write(row)
     old = create(row, written, CLAIMS)
     assert "railwright-f-" in json.dumps(old)
@@ -199,7 +199,7 @@ def test_an_unchanged_manifest_does_not_change_a_template_with_claims(row):
 
 
 @pytest.mark.parametrize(("row", "by"), tables.pair(FROZEN, [BY, RENAMED, None]))
-def test_the_last_applied_manifest_separates_railwrights_devices_from_the_users(row, by):
+def test_an_update_restores_a_device_unless_the_last_applied_manifest_has_it(row, by):
     written = write(row)
     old = add_applied(create(row, written), written)
     assert apply_patch(add_applied(written), update(row, add_applied(written), old, by)) == old
@@ -241,7 +241,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("row", "change"), tables.pair(FROZEN, list(CHANGES)))
-def test_any_other_change_of_an_immutable_template_is_passed_on_unchanged(row, change):
+def test_other_changes_of_an_immutable_template_are_allowed_without_a_patch(row, change):
     template = working.build_template(label="f")
     CHANGES[change](template)
     new = working.build_workload(row, template, name="Worker")
@@ -252,7 +252,7 @@ def test_any_other_change_of_an_immutable_template_is_passed_on_unchanged(row, c
         assert "patch" not in response
 
 
-def test_each_template_that_lacks_only_railwrights_additions_is_restored():
+def test_an_update_restores_only_templates_that_lack_nothing_but_railwrights_additions():
     written = working.build_workload(VOLCANO, working.build_template(label="f"), name="worker")
     written["spec"]["tasks"].append({"name": "second", "replicas": 1, "template": working.build_template(label="f")})
     old = create(VOLCANO, written)
@@ -267,7 +267,7 @@ def test_each_template_that_lacks_only_railwrights_additions_is_restored():
 
 
 @pytest.mark.parametrize("label", [None, "none", "default"])
-def test_a_changed_label_that_the_label_of_a_template_overrides_is_reported(label):
+def test_a_changed_workload_label_that_a_template_label_overrides_is_a_warning(label):
     old = create(DEPLOYMENT, write(DEPLOYMENT))
     old["metadata"]["labels"] = {FABRIC: "f"}
     new = copy.deepcopy(old)
@@ -279,7 +279,7 @@ def test_a_changed_label_that_the_label_of_a_template_overrides_is_reported(labe
     assert warning.endswith(" of the Deployment: it has a label of its own; change it in the template too")
 
 
-def test_without_a_policy_a_workload_is_allowed_with_its_label_copied_and_a_warning():
+def test_without_a_policy_a_workload_gets_a_warning_and_only_its_label_is_copied():
     tree = working.build_workload(DEPLOYMENT, working.build_template(), label="f")
     response = working.get_response(working.review(DEPLOYMENT, tree), None)
     assert apply_patch(tree, response)["spec"]["template"]["metadata"]["labels"] == {FABRIC: "f"}
@@ -289,7 +289,7 @@ def test_without_a_policy_a_workload_is_allowed_with_its_label_copied_and_a_warn
         assert working.get_response(working.review(DEPLOYMENT, plain), None).keys() == {"uid", "allowed"}
 
 
-def test_audit_annotations_of_a_workload_count_changes_and_mark_dry_runs():
+def test_audit_annotations_of_a_workload_name_fabric_and_number_of_changes_also_on_a_dry_run():
     tree = working.build_workload(VOLCANO, working.build_template(label="f"))
     response = working.handle(working.review(VOLCANO, tree, dryRun=True), BY)
     assert (response.role, response.outcome, response.dry_run) == ("", "patched", True)
@@ -367,12 +367,12 @@ def build_tasks(label: str | None, count: int) -> dict:
         ((None, 1000), (None, 1001), False),
     ],
 )
-def test_a_workload_that_is_stored_with_too_many_templates_is_still_updated(stored, updated, is_allowed):
+def test_a_stored_workload_with_too_many_templates_can_be_updated(stored, updated, is_allowed):
     assert update(VOLCANO, build_tasks(*updated), build_tasks(*stored))["allowed"] == is_allowed
 
 
 @pytest.mark.parametrize("row", FROZEN, ids=format_id)
-def test_a_label_added_to_an_immutable_template_is_reported_with_the_fix(row):
+def test_a_label_added_to_a_workload_with_an_immutable_template_is_a_warning_with_the_fix(row):
     stored = working.build_workload(row, working.build_template())
     labelled = working.build_workload(row, working.build_template(), label="f")
     answer = working.get_response(working.review(row, labelled, operation="UPDATE", oldObject=stored), BY)

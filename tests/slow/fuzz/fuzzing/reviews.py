@@ -89,8 +89,8 @@ def _read(answer: reviews.Answer) -> dict:
 
 def _handle(data: bytes) -> reviews.Answer:
     """Return the answer, after a check that a cache of answers does not change it."""
-    answer = pods.handle(data, _POLICY, admitting.build_facts)
+    answer = pods.answer_review(data, _POLICY, admitting.build_facts)
     remembered = response_cache.ResponseCache()
     for _ in range(2):
-        assert pods.handle(data, _POLICY, _build_versioned_facts, remembered) == answer
+        assert pods.answer_review(data, _POLICY, _build_versioned_facts, remembered) == answer
     return answer
