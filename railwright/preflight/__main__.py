@@ -22,71 +22,73 @@ _PAUSES = (0.5, 1, 2)  # seconds between two checks; reading the GID tables of a
 
 
 def main(argv: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
-    """Resolve, check, write, print, and return the exit code: 0 ready (or --warn), 1 problems, 2 wrong usage."""
+    """Find and check the rails, write the files, and print the result.
+
+    Return the exit code: 0 if the rails are ready, or with --warn; 1 for problems, 2 for wrong usage.
+    """
     words = sys.argv[1:] if argv is None else list(argv)
     try:
-        return _run(_build_parser().parse_args(words, expected.Expected(environment=environment)))
+        return _run_preflight(_build_parser().parse_args(words, expected.Expectations(environment=environment)))
     except SystemExit as exit_error:  # argparse, after --help or a usage message
         code = exit_error.code if isinstance(exit_error.code, int) else 2
-        return _write_empty(words) if code and "--warn" in words else code
+        return _write_empty_files(words) if code and "--warn" in words else code
     except Exception as error:  # whatever it is, the ranks are not to wait for files for ever
         if "--warn" not in words:
             raise
         print(f"railwright preflight warning: {type(error).__name__}: {error}", file=sys.stderr)
-        return _write_empty(words)
+        return _write_empty_files(words)
 
 
-def _run(expectations: expected.Expected) -> int:
+def _run_preflight(expectations: expected.Expectations) -> int:
     host = hosts.Host(expectations.root)
     view, rails, problems = _wait_until_found(host, expectations)
     variables = files.derive_variables(view, rails)
     texts, unfit = files.format_files(expectations, variables)
     problems += unfit
     if expectations.write:
-        texts[files.RAILS_JSON] = files.format_json(files.describe(view, rails, variables, problems))
-        files.write(expectations.write, texts)
+        texts[files.RAILS_JSON] = files.format_json(files.build_rails_json(view, rails, variables, problems))
+        files.write_files(expectations.write, texts)
         # `railwright verify` reads it from the log, also after the pod has ended
         print(texts[files.RAILS_JSON], end="")
     is_failed = any(problem.stated for problem in problems)
     broken = {rail.rail.name for rail in rails if any(checks.check_rail(view, rail))}
     ready = {
-        name: ", ".join(map(checks.describe_ready, devices))
+        name: ", ".join(map(checks.describe_ready_rail, devices))
         for name, devices in itertools.groupby(rails, key=lambda rail: rail.rail.name)
         if name not in broken
     }
-    line = f"railwright preflight {checks.format_line(ready, problems, warn=expectations.warn)}"
+    line = f"railwright preflight {checks.format_result(ready, problems, warn=expectations.warn)}"
     print(line, file=sys.stderr if is_failed else sys.stdout)
     _write_termination_log(host, line)
     return FINDINGS if is_failed and not expectations.warn else OK
 
 
 def _wait_until_found(
-    host: hosts.Host, expectations: expected.Expected
-) -> tuple[resolution.View, tuple[resolution.ResolvedRail, ...], list[checks.Problem]]:
-    """Resolve and check until all stated values are found and no address has two GIDs, or the time is over.
+    host: hosts.Host, expectations: expected.Expectations
+) -> tuple[resolution.ContainerView, tuple[resolution.ResolvedRail, ...], list[checks.Problem]]:
+    """Find and check the rails until all stated values are there and no address has two GIDs, or the time is over.
 
-    GIDs and active ports appear shortly after address and link. The GID of an earlier pod disappears after its
-    interface.
+    GIDs and active ports appear shortly after address and link. The GID of an ended pod disappears after its interface.
     """
     deadline, pauses = time.monotonic() + expectations.wait, iter(_PAUSES)
     while True:
-        view = resolution.read_view(host, expectations)
-        rails = resolution.resolve(view)
-        problems = list(checks.check(view, rails))
+        view = resolution.read_container(host, expectations)
+        rails = resolution.resolve_rails(view)
+        problems = list(checks.find_problems(view, rails))
         is_settled = not any(problem.stated for problem in problems) and all(len(rail.equal_gids) < 2 for rail in rails)
         if is_settled or time.monotonic() >= deadline:
             return view, rails, problems
         time.sleep(next(pauses, _PAUSES[-1]))
 
 
-def _write_empty(words: Sequence[str]) -> int:
+def _write_empty_files(words: Sequence[str]) -> int:
     """Write files without variables, so that the ranks start as without railwright."""
     folder = next((after for word, after in itertools.pairwise(words) if word == "--write"), "")
     if folder:
         texts = dict.fromkeys((files.RAILS_ENV, files.NCCL_CONF, files.UCX_CONF), "")
         texts[files.RAILS_JSON] = files.format_json({"version": files.VERSION, "ready": False})
         try:
-            files.write(folder, texts)
+            files.write_files(folder, texts)
         except OSError as error:  # libraries that read files by their own names start without them
             print(f"{folder}: {error.strerror}", file=sys.stderr)
     return OK
@@ -117,8 +119,8 @@ def _build_parser() -> argparse.ArgumentParser:
     def add(name: str, description: str, **more: Any) -> None:
         parser.add_argument(name, help=description, **more)
 
-    add("--transport", "how the fabric carries RDMA", required=True, choices=list(expected.RULES))
-    rails = "a rail, in order; default: every RDMA device this container can use"
+    add("--transport", "transport of the fabric", required=True, choices=list(expected.RULES))
+    rails = "a rail of the fabric, in its order; default: every RDMA device that the container can use"
     add("--rail", rails, action="append", default=[], dest="rails", type=_parse_rail, metavar=_RAIL_FORM)
     add("--gid-index", "GID index of every rail (the policy's nccl.gidIndex)", type=int, metavar="N")
     add("--address-range", "addresses of the rails (nccl.addressRange)", type=_parse_range, metavar="PREFIX")
@@ -130,10 +132,10 @@ def _build_parser() -> argparse.ArgumentParser:
     vendor = "a variable that a vendor's plugin or script sets, or NAME* (nccl.vendorVariables)"
     add("--vendor-variable", vendor, action="append", default=[], dest="vendor_variables", metavar="NAME")
     add("--write", "folder for rails.env, nccl.conf, ucx.conf and rails.json", metavar="DIR")
-    add("--non-root", "the ranks do not run as root: ignore capabilities", action="store_true")
-    add("--wait", "repeat failed checks for this long; default 0", type=float, metavar="SECONDS")
+    add("--non-root", "the ranks do not run as root, so that IPC_LOCK has no effect", action="store_true")
+    add("--wait", "repeat failed checks for so many seconds; default 0", type=float, metavar="SECONDS")
     add("--warn", "print problems as warnings and exit 0", action="store_true")
-    add("--root", "check a recorded file tree instead of /")
+    add("--root", "folder with a copy of a container's /dev, /proc and /sys; default /")
     return parser
 
 

@@ -1,7 +1,7 @@
 """Compares the found rails with the policy, and reports the location and fix of each problem.
 
-A missing rail stops the pod, and so does each of its values that differs from the policy. Inferred requirements, such
-as those of a library, cause warnings. The result is one line that fits a terminal and a pod's status.
+A rail that is missing or differs from the policy stops the pod. A requirement that the policy does not state, such as
+that of a library, causes a warning. The result is one line that fits a terminal and a pod's status.
 """
 
 from collections import Counter
@@ -16,9 +16,9 @@ _MAX_NAMES = 8  # maximum number of device names, or of locations, in a message
 
 
 class Problem(NamedTuple):
-    """A problem: its location, a description, and the fix.
+    """Location, description and fix of a problem.
 
-    `stated`: the container differs from the policy, so the pod must not start. Otherwise it is a warning.
+    `stated` is True if the container differs from the policy, which stops the pod. Otherwise it is a warning.
     """
 
     where: str
@@ -27,24 +27,26 @@ class Problem(NamedTuple):
     stated: bool = True
 
 
-def check(view: resolution.View, rails: Sequence[resolution.ResolvedRail]) -> Iterator[Problem]:
+def find_problems(view: resolution.ContainerView, rails: Sequence[resolution.ResolvedRail]) -> Iterator[Problem]:
     """Yield the problems of the container and of each rail."""
     yield from _check_memlock(view)
     yield from _check_hca_list(view, rails)
     if not rails:
-        what = f"no usable RDMA device (found: {_join(view.devices)})"
+        what = f"no usable RDMA device (found: {_join_names(view.devices)})"
         yield Problem("devices", what, "request the fabric's resources in the pod")
     for rail in rails:
         yield from check_rail(view, rail)
     yield from _check_order(view, rails)
     for rail in resolution.list_exclusive_rails(view, rails):
-        what = "is in one container only, and several request such devices, so no device list is written"
-        fix = "name one container in annotation railwright.io/containers"
+        what = (
+            "belongs to this container only, while several containers have such devices, so no device list is written"
+        )
+        fix = "name the container that needs the rails in annotation railwright.io/containers"
         yield Problem(name_rail(rail), what, fix, stated=False)
     yield from _check_common_index(view, rails)
 
 
-def check_rail(view: resolution.View, rail: resolution.ResolvedRail) -> Iterator[Problem]:
+def check_rail(view: resolution.ContainerView, rail: resolution.ResolvedRail) -> Iterator[Problem]:
     """Yield the problems of a rail: device, device file, port, GID, interface, link, MTU."""
     where = name_rail(rail)
     if rail.device is not None:
@@ -55,7 +57,7 @@ def check_rail(view: resolution.View, rail: resolution.ResolvedRail) -> Iterator
         yield from _check_gid(view, rail, where)
     else:
         missing = "device not found" if rail.name else "no RDMA device left for this rail"
-        yield Problem(where, f"{missing} (found: {_join(view.devices)})", _suggest_device(view))
+        yield Problem(where, f"{missing} (found: {_join_names(view.devices)})", _suggest_device(view))
     if rail.rail.interface and rail.interface is None:
         what = f"interface {rail.rail.interface} is not in the pod"
         yield Problem(where, what, "check the network's CNI and the pod's network-status")
@@ -64,18 +66,18 @@ def check_rail(view: resolution.View, rail: resolution.ResolvedRail) -> Iterator
 
 
 def name_rail(rail: resolution.ResolvedRail) -> str:
-    """Return the name of a rail and that of its device, for messages."""
+    """Return the name of a rail, and that of its device if it differs, for messages."""
     return f"{rail.rail.name} {rail.name}".strip() if rail.name != rail.rail.name else rail.name
 
 
-def describe_ready(rail: resolution.ResolvedRail) -> str:
+def describe_ready_rail(rail: resolution.ResolvedRail) -> str:
     """Return the description of a rail without problems: device, address, GID index, and MTU or rate."""
     mtu = f"mtu {rail.interface.mtu}" if rail.interface and rail.interface.mtu else ""
     gid = f"GID {rail.gid.position}" if rail.gid else ""
     return " ".join(filter(None, (name_rail(rail), rail.address, gid, mtu or (rail.port.rate if rail.port else ""))))
 
 
-def _join(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     listed = list(names)
     more = f" and {len(listed) - _MAX_NAMES} more" if len(listed) > _MAX_NAMES else ""
     return ", ".join(listed[:_MAX_NAMES]) + more or "none"
@@ -89,11 +91,11 @@ _IPC_LOCK = 14  # CAP_IPC_LOCK, include/uapi/linux/capability.h
 _MIN_LOCKED_BYTES = 1 << 30
 
 
-def _check_memlock(view: resolution.View) -> Iterator[Problem]:
-    """Warn of a limit on the memory that a process may lock, as verbs must.
+def _check_memlock(view: resolution.ContainerView) -> Iterator[Problem]:
+    """Warn if a process may lock too little memory for RDMA.
 
-    The runtime sets the limit, the same in every container of the pod. IPC_LOCK lifts it, but takes effect only for
-    root (NVIDIA/nvidia-container-toolkit issue 2037).
+    The container runtime sets this limit for every container. IPC_LOCK lifts it, but takes effect only for root
+    (NVIDIA/nvidia-container-toolkit issue 2037).
     """
     lines = view.host.read_lines("/proc/self/limits")
     text = next((line[len(_LIMIT) :] for line in lines if line.startswith(_LIMIT)), "")
@@ -109,7 +111,7 @@ def _check_memlock(view: resolution.View) -> Iterator[Problem]:
 
 
 def _has_ipc_lock(host: hosts.Host) -> bool:
-    """Check the bounding set: this process is not root and may lack capabilities that the ranks have."""
+    """True if the ranks can have CAP_IPC_LOCK. The bounding set counts, because this process is not root."""
     for line in host.read_lines("/proc/self/status"):
         name, _, value = line.partition(":")
         if name in {"CapBnd", "CapEff"} and (hosts.parse_number(value.strip(), 16) or 0) >> _IPC_LOCK & 1:
@@ -117,59 +119,65 @@ def _has_ipc_lock(host: hosts.Host) -> bool:
     return False
 
 
-def _check_hca_list(view: resolution.View, rails: Sequence[resolution.ResolvedRail]) -> Iterator[Problem]:
-    """Report rails that are missing in NCCL_IB_HCA of the author (a warning) or of the policy."""
+def _check_hca_list(view: resolution.ContainerView, rails: Sequence[resolution.ResolvedRail]) -> Iterator[Problem]:
+    """Report devices of rails that NCCL_IB_HCA leaves out. It is a warning if the pod's author sets the variable."""
     value = view.expectations.get_variable(expected.HCA)
     left_out = [
         rail.device.name
         for rail in rails
-        if rail.device and rail.port and not expected.selects(value, rail.device.name, rail.port.number)
+        if rail.device and rail.port and not expected.selects_port(value, rail.device.name, rail.port.number)
     ]
     selected = any(
-        view.expectations.is_candidate(device) and expected.selects(value, device.name, port.number)
+        view.expectations.is_candidate(device) and expected.selects_port(value, device.name, port.number)
         for device in view.devices.values()
         for port in device.ports
     )
     if value and view.expectations.rule.by_hca and (left_out or not selected):
-        what = f"leaves out {_join(left_out)}" if selected else f"selects no device (found: {_join(view.devices)})"
+        what = (
+            f"leaves out {_join_names(left_out)}"
+            if selected
+            else f"selects no device (found: {_join_names(view.devices)})"
+        )
         is_authors = expected.HCA in view.expectations.environment
         fix = f"correct or remove the variable in the {'pod' if is_authors else 'policy'}"
         yield Problem(expected.HCA, f"{value[:80]} {what}", fix, stated=not is_authors)
 
 
-def _check_order(view: resolution.View, rails: Sequence[resolution.ResolvedRail]) -> Iterator[Problem]:
+def _check_order(view: resolution.ContainerView, rails: Sequence[resolution.ResolvedRail]) -> Iterator[Problem]:
     """Warn if devices were chosen by order alone and others are unused, or if several rails have one device."""
     by_order = [rail for rail in rails if rail.basis == "order" and rail.device]
     used = Counter(rail.device.name for rail in rails if rail.device)
     left = [
         name
         for name in resolution.list_candidates(view)
-        if name not in used and resolution.is_ready(view, view.devices[name])
+        if name not in used and resolution.is_device_ready(view, view.devices[name])
     ]
     if by_order and left:
-        what = f"found by the order of names alone, while {_join(left)} is unused"
+        what = f"chosen by the order of device names alone, while {_join_names(left)} is unused"
         fix = "state `device` of these rails in the policy"
         yield Problem(", ".join(map(name_rail, by_order[:_MAX_NAMES])), what, fix, stated=False)
     if shared := [name for name, count in used.items() if count > 1]:
-        fix = "check the networks' masters: the rails of a fabric are usually different NICs"
-        yield Problem(_join(shared), "is the device of more than one rail", fix, stated=False)
+        fix = "check `master` of the rails' networks: each rail usually has a NIC of its own"
+        yield Problem(_join_names(shared), "is the device of more than one rail", fix, stated=False)
 
 
-def _check_common_index(view: resolution.View, rails: Sequence[resolution.ResolvedRail]) -> Iterator[Problem]:
+def _check_common_index(view: resolution.ContainerView, rails: Sequence[resolution.ResolvedRail]) -> Iterator[Problem]:
     """Warn if the rails' GID indexes differ: UCX, NVSHMEM and Mooncake take one index for all devices."""
     indexes = {rail.gid.position for rail in rails if rail.gid}
     if len(indexes) > 1 and view.expectations.stated_index is None:
         listed = ", ".join(f"{rail.rail.name} {rail.gid.position}" for rail in rails if rail.gid)
-        fix = "NCCL 2.21 and newer chooses by itself, best with `nccl.addressRange`; other libraries may use the host's"
+        fix = "set `nccl.addressRange`, by which NCCL 2.21 and newer chooses; other libraries may use a GID of the host"
         yield Problem("GID indexes", f"differ ({listed}), so none is written", fix, stated=False)
 
 
 # --- device and port --------------------------------------------------------------------------------------
 
 
-def _suggest_device(view: resolution.View) -> str:
-    """Return the fix for a missing device. Without any device, device files show that the kernel hides them: in mode
-    exclusive, a network namespace sees only the RDMA devices that were moved into it.
+def _suggest_device(view: resolution.ContainerView) -> str:
+    """Return the fix for a missing device.
+
+    Device files without any device show that the kernel hides the devices: in mode `exclusive`, a network namespace
+    has only the RDMA devices that were moved into it.
     """
     nodes = [name for name in view.host.list_names(hosts.VERBS) if name.startswith("uverbs")]
     if nodes and not view.devices:
@@ -180,7 +188,7 @@ def _suggest_device(view: resolution.View) -> str:
     return "check the rail's resource and device in the policy, and the device plugin on the node"
 
 
-def _check_files(view: resolution.View, device: hosts.Device, where: str) -> Iterator[Problem]:
+def _check_files(view: resolution.ContainerView, device: hosts.Device, where: str) -> Iterator[Problem]:
     if not device.nodes:
         yield Problem(where, "no uverbs device", "load the kernel module ib_uverbs on the node")
     elif not device.visible:
@@ -202,7 +210,7 @@ _NO_MANAGER = "the subnet manager has not configured the port: check that it run
 _STATES = {"INIT": _NO_MANAGER, "ARMED": _NO_MANAGER}
 
 
-def _check_port(view: resolution.View, rail: resolution.ResolvedRail, where: str) -> Iterator[Problem]:
+def _check_port(view: resolution.ContainerView, rail: resolution.ResolvedRail, where: str) -> Iterator[Problem]:
     port, expectations = rail.port, view.expectations
     if port is None:
         yield Problem(where, "has no port", "check the driver on the node")
@@ -222,14 +230,14 @@ def _check_port(view: resolution.View, rail: resolution.ResolvedRail, where: str
 # --- GID and interface ------------------------------------------------------------------------------------
 
 
-def _check_gid(view: resolution.View, rail: resolution.ResolvedRail, where: str) -> Iterator[Problem]:
+def _check_gid(view: resolution.ContainerView, rail: resolution.ResolvedRail, where: str) -> Iterator[Problem]:
     rule, interface = view.expectations.rule, rail.interface
     if rail.gid is not None:
         yield from _check_stated_index(view, rail, rail.gid, where)
         yield from _check_addresses(view, rail.gid, where)
         if len(rail.equal_gids) > 1:
             listed = ", ".join(str(gid.position) for gid in rail.equal_gids)
-            what = f"{rail.gid.address} has GIDs {listed}, of which the first is used"
+            what = f"GIDs {listed} have the address {rail.gid.address}, and the first is used"
             fix = "another pod of the node has or had this address: check the network's IPAM, and recreate the pod"
             yield Problem(where, what, fix, stated=False)
         return
@@ -247,14 +255,14 @@ def _check_gid(view: resolution.View, rail: resolution.ResolvedRail, where: str)
         owner = (
             f"{interface.name} ({', '.join(map(str, interface.addresses))})" if interface else "an address of the pod"
         )
-        fix = "the network's master and the rail's device must be the same NIC"
+        fix = "make `master` of the network and the device of the rail the same NIC"
         yield Problem(where, f"no {kinds} GID of {owner}", fix)
 
 
 def _check_stated_index(
-    view: resolution.View, rail: resolution.ResolvedRail, gid: hosts.Gid, where: str
+    view: resolution.ContainerView, rail: resolution.ResolvedRail, gid: hosts.Gid, where: str
 ) -> Iterator[Problem]:
-    """Report a stated GID index without an address of the rail. NCCL uses it unchecked, and table order varies."""
+    """Report a stated GID index whose entry has no address of the rail. NCCL does not check it."""
     authors = hosts.parse_number(view.expectations.environment.get(expected.GID_INDEX))
     index = view.expectations.stated_index if authors is None else authors
     if index is None or rail.port is None or any(own.position == index for own in rail.usable_gids):
@@ -268,7 +276,7 @@ def _check_stated_index(
     )
 
 
-def _check_addresses(view: resolution.View, gid: hosts.Gid, where: str) -> Iterator[Problem]:
+def _check_addresses(view: resolution.ContainerView, gid: hosts.Gid, where: str) -> Iterator[Problem]:
     """Report a rail without an address in the stated range, or of the family that NCCL_IB_ADDR_FAMILY names.
 
     NCCL then uses entry 0, which is link-local (NVIDIA/nccl src/transport/net_ib/connect.cc). On Oracle's nodes, RoCE
@@ -278,14 +286,15 @@ def _check_addresses(view: resolution.View, gid: hosts.Gid, where: str) -> Itera
     if addresses is not None and gid.address not in addresses:
         yield Problem(
             where,
-            f"its GID is of {gid.address}, outside addressRange {addresses}",
+            f"address {gid.address} of its GID is outside nccl.addressRange {addresses}",
             "correct `nccl.addressRange` in the policy, or the IPAM of the network; a pod without IPv6 addresses may "
             "have disable_ipv6=1",
         )
     elif family and gid.address.version != (6 if family == "AF_INET6" else 4):
         is_authors = expected.ADDRESS_FAMILY in view.expectations.environment
-        what = f"its GID is of {gid.address}, and {expected.ADDRESS_FAMILY} is {family[:20]}"
-        yield Problem(where, what, "correct or remove the variable", stated=not is_authors)
+        what = f"address {gid.address} of its GID is not of the family in {expected.ADDRESS_FAMILY} ({family[:20]})"
+        fix = f"correct or remove the variable in the {'pod' if is_authors else 'policy'}"
+        yield Problem(where, what, fix, stated=not is_authors)
 
 
 # Values of operstate (Documentation/ABI/testing/sysfs-class-net) of an interface without traffic. A driver that does
@@ -293,8 +302,8 @@ def _check_addresses(view: resolution.View, gid: hosts.Gid, where: str) -> Itera
 _WITHOUT_LINK = frozenset({"down", "lowerlayerdown", "notpresent", "dormant", "testing"})
 
 
-def _check_interface(view: resolution.View, interface: hosts.Interface, where: str) -> Iterator[Problem]:
-    """Report an interface that is down (its address and GIDs remain), or whose MTU is less than stated."""
+def _check_interface(view: resolution.ContainerView, interface: hosts.Interface, where: str) -> Iterator[Problem]:
+    """Report an interface that is down, although its address and GIDs remain, or whose MTU is less than stated."""
     if not interface.enabled:
         fix = "find out what ran `ip link set down` in the pod, or check the network's CNI"
         yield Problem(where, f"interface {interface.name} is administratively down", fix)
@@ -302,22 +311,22 @@ def _check_interface(view: resolution.View, interface: hosts.Interface, where: s
         yield Problem(where, f"interface {interface.name} has no link ({interface.state})", _NO_LINK)
     if interface.mtu is not None and interface.mtu < view.expectations.mtu:
         what = f"{interface.name} has MTU {interface.mtu}, less than {view.expectations.mtu}"
-        yield Problem(where, what, "raise it in the network's definition, on the host's NIC and on the switch")
+        yield Problem(where, what, "raise the MTU in the network's definition, on the host's NIC and on the switch")
 
 
 # --- the line ---------------------------------------------------------------------------------------------
 
 
-def format_line(ready: Mapping[str, str], problems: Sequence[Problem], *, warn: bool) -> str:
-    """Return the line of output: the differences from the policy, otherwise the ready rails and the warnings.
+def format_result(ready: Mapping[str, str], problems: Sequence[Problem], *, warn: bool) -> str:
+    """Return the result in one line: the differences from the policy, otherwise the ready rails and the warnings.
 
     `ready` has the description of each ready rail, with all its devices, by name. Problems with the same fix are
-    grouped; those that stop the pod come first.
+    grouped. Problems that stop the pod come first.
     """
     by_fix: dict[str, list[str]] = {}
     for problem in sorted(problems, key=lambda problem: not problem.stated):
         by_fix.setdefault(problem.fix, []).append(f"{problem.where}: {problem.what}")
-    text = "; ".join(f"{_join(locations)}: {fix}" for fix, locations in by_fix.items())
+    text = "; ".join(f"{_join_names(locations)}: {fix}" for fix, locations in by_fix.items())
     if any(problem.stated for problem in problems):
         line = f"{'warning' if warn else 'failed'}: {text}"
     else:

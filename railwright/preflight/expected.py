@@ -1,5 +1,4 @@
-"""The options of the preflight, which are the policy's values for the rails of a container, and the rules of each
-transport.
+"""Options of the preflight: what the policy states about the rails of a container, and what a transport requires.
 
 A rail has an interface if the policy gives it a network, a resource if a device plugin provides it, both, or neither
 (PVRDMA, host network, claims). Missing values are found in the container. The container's environment has NODE_NAME and
@@ -17,7 +16,7 @@ AddressRange = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Rail(NamedTuple):
-    """A rail. `device`, `interface` and `resource` are "" if the policy does not state them."""
+    """A rail as the policy states it. `device`, `interface` and `resource` are "" if it does not state them."""
 
     name: str
     device: str = ""
@@ -25,8 +24,8 @@ class Rail(NamedTuple):
     resource: str = ""
 
 
-class Rule(NamedTuple):
-    """Requirements of a transport's ports (NCCL's user guide; link layers as the kernel drivers report them)."""
+class TransportRule(NamedTuple):
+    """Requirements of a transport (NCCL's user guide; link layers as the kernel drivers report them)."""
 
     link_layer: str  # as sysfs writes it
     gid_kinds: tuple[str, ...] = ()  # allowed types of the entry with the rail's address; () if no entry is required
@@ -36,17 +35,17 @@ class Rule(NamedTuple):
 
 
 _V2, _V1 = "RoCE v2", "IB/RoCE v1"
-RULES: Mapping[str, Rule] = {
-    "roce": Rule("Ethernet", (_V2,), needs_gid=True),
-    "infiniband": Rule("InfiniBand"),  # GIDs there come from the subnet manager, not from addresses
-    "erdma": Rule("Ethernet", (_V2,)),
-    "pvrdma": Rule("Ethernet", (_V2, _V1)),  # the hypervisor's version decides, and may be v1
-    "efa": Rule("Unspecified", prefixes=("efa_", "rdmap"), by_hca=False),  # drivers/infiniband/hw/efa
+RULES: Mapping[str, TransportRule] = {
+    "roce": TransportRule("Ethernet", (_V2,), needs_gid=True),
+    "infiniband": TransportRule("InfiniBand"),  # GIDs there come from the subnet manager, not from addresses
+    "erdma": TransportRule("Ethernet", (_V2,)),
+    "pvrdma": TransportRule("Ethernet", (_V2, _V1)),  # the hypervisor's version decides, and may be v1
+    "efa": TransportRule("Unspecified", prefixes=("efa_", "rdmap"), by_hca=False),  # drivers/infiniband/hw/efa
 }
 
 
-class Expected(argparse.Namespace):
-    """The options of one run, as argparse sets them, and the variables of the author."""
+class Expectations(argparse.Namespace):
+    """The options of a run, as argparse sets them, and the variables of the pod's author."""
 
     transport: str
     rails: list[Rail]
@@ -66,11 +65,11 @@ class Expected(argparse.Namespace):
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """The policy's variables."""
+        """The variables of NCCL and other libraries that the policy sets."""
         return dict(self.settings)
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> TransportRule:
         """The requirements of the fabric's transport."""
         return RULES[self.transport]
 
@@ -85,7 +84,7 @@ class Expected(argparse.Namespace):
         return self.environment.get(name) or self.variables.get(name, "")
 
     def is_set_by_vendor(self, name: str) -> bool:
-        """True if a variable is left to the vendor's plugin or script."""
+        """True if the vendor's plugin or script sets a variable."""
         return any(
             name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
             for pattern in self.vendor_variables
@@ -100,17 +99,17 @@ class Expected(argparse.Namespace):
         return (
             device.visible
             and device.name.startswith(self.rule.prefixes)
-            and (not hca or any(selects(hca, device.name, port.number) for port in device.ports))
+            and (not hca or any(selects_port(hca, device.name, port.number) for port in device.ports))
         )
 
 
 HCA, GID_INDEX, ADDRESS_FAMILY = "NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_IB_ADDR_FAMILY"
 
 
-def selects(value: str, device: str, port: int) -> bool:
-    """True if NCCL would use this port by a value of NCCL_IB_HCA.
+def selects_port(value: str, device: str, port: int) -> bool:
+    """True if NCCL would use a port of a device with this value of NCCL_IB_HCA.
 
-    By NVIDIA/nccl src/misc/utils.cc and src/transport/net_ib/init.cc: `^` excludes, `=` is exact, otherwise each entry
+    See NVIDIA/nccl src/misc/utils.cc and src/transport/net_ib/init.cc: `^` excludes, `=` is exact, otherwise each entry
     is a prefix; name[:port]; a port that is not a number matches nothing.
     """
     exclude, pattern = value.startswith("^"), value.removeprefix("^")

@@ -1,5 +1,4 @@
-"""Writes the found values for the libraries of the ranks (rails.env, nccl.conf, ucx.conf) and for programs
-(rails.json).
+"""Writes the found values for libraries of the ranks (rails.env, nccl.conf, ucx.conf) and programs (rails.json).
 
 rails.env has a line NAME='VALUE' for each found variable. kubelet reads it (env[].valueFrom.fileKeyRef), and stops at a
 line of another form. nccl.conf and ucx.conf also have the policy's variables and the author's, because ranks that ssh
@@ -19,12 +18,12 @@ RAILS_ENV, NCCL_CONF, UCX_CONF, RAILS_JSON = "rails.env", "nccl.conf", "ucx.conf
 _LIMITS = {NCCL_CONF: (("NCCL_", "FI_"), 1023), UCX_CONF: (("UCX_",), 198)}  # prefixes, bytes: of a value, of a line
 
 
-def derive_variables(view: resolution.View, rails: Sequence[resolution.ResolvedRail]) -> dict[str, str]:
+def derive_variables(view: resolution.ContainerView, rails: Sequence[resolution.ResolvedRail]) -> dict[str, str]:
     """Return the variables of the ranks' libraries for the found rails.
 
-    UCX: docs of UCX_NET_DEVICES, also for NIXL. NVSHMEM ignores its list of devices without the mapping. Mooncake needs
-    MC_*: without them it loses what it sends to another of the isolated rails (NVIDIA-NeMo/RL issue 2935). UCCL:
-    ep/README.md. MORI without its list uses every device that it sees (ROCm/mori, RdmaContext::Initialize).
+    NIXL reads UCX_NET_DEVICES too. NVSHMEM ignores its list of devices without NVSHMEM_ENABLE_NIC_PE_MAPPING. Mooncake
+    without MC_ENABLE_DEST_DEVICE_AFFINITY sends to other rails, which isolated rails lose (NVIDIA-NeMo/RL issue 2935).
+    MORI without its list uses every device that it sees (ROCm/mori, RdmaContext::Initialize).
     """
     expectations, variables = view.expectations, {}
     used = [rail for rail in rails if rail.device and rail.port]
@@ -49,9 +48,9 @@ def _name_for_nccl(rail: resolution.ResolvedRail) -> str:
 
 
 def _derive_addresses(
-    expectations: expected.Expected, rails: Sequence[resolution.ResolvedRail]
+    expectations: expected.Expectations, rails: Sequence[resolution.ResolvedRail]
 ) -> Iterator[tuple[str, str]]:
-    """Yield family and range of the addresses, and the GID index if it is the same for every rail."""
+    """Yield the variables of address family and range, and of the GID index if all rails have the same."""
     gids = [rail.gid for rail in rails]
     indexes = {gid.position if gid else None for gid in gids}
     index = indexes.pop() if len(indexes) == 1 else None
@@ -71,9 +70,9 @@ def _derive_addresses(
 
 
 def format_files(
-    expectations: expected.Expected, derived: Mapping[str, str]
+    expectations: expected.Expectations, derived: Mapping[str, str]
 ) -> tuple[dict[str, str], list[checks.Problem]]:
-    """Return the text of rails.env, nccl.conf and ucx.conf, and the variables that do not fit."""
+    """Return the text of rails.env, nccl.conf and ucx.conf, and a problem for each variable that does not fit."""
     every = {**derived, **expectations.variables}
     every |= {name: value for name, value in expectations.environment.items() if name in every}
     problems = []
@@ -81,7 +80,7 @@ def format_files(
         RAILS_ENV: "".join(
             f"{name}='{value}'\n"
             for name, value in derived.items()
-            if name not in expectations.variables and name not in expectations.environment and _is_plain(value)
+            if name not in expectations.variables and name not in expectations.environment and _fits_files(value)
         )
     }
     for file, (prefixes, limit) in _LIMITS.items():
@@ -90,7 +89,7 @@ def format_files(
             measured = value if file == NCCL_CONF else f"{name}={value}"
             if not name.startswith(prefixes) or name == "NCCL_CONF_FILE":
                 continue
-            if _is_plain(value) and len(measured.encode()) <= limit:
+            if _fits_files(value) and len(measured.encode()) <= limit:
                 lines.append(f"{name}={value}\n")
             else:
                 fix = "set it in the environment of the ranks"
@@ -99,18 +98,18 @@ def format_files(
     return texts, problems
 
 
-def _is_plain(value: str) -> bool:
-    """True for a value that each of the files can hold: not empty, in one line, without single quotes."""
+def _fits_files(value: str) -> bool:
+    """True if each of the files can hold the value: it is not empty, in one line, and without single quotes."""
     return bool(value) and value.isprintable() and "'" not in value
 
 
-def describe(
-    view: resolution.View,
+def build_rails_json(
+    view: resolution.ContainerView,
     rails: Sequence[resolution.ResolvedRail],
     variables: Mapping[str, str],
     problems: Sequence[checks.Problem],
 ) -> dict[str, Any]:
-    """Return the tree of rails.json (docs/interface.md)."""
+    """Return the content of rails.json (docs/interface.md 5.3)."""
     return {
         "version": VERSION,
         "node": view.expectations.environment.get("NODE_NAME"),
@@ -138,14 +137,14 @@ def _describe_rail(rail: resolution.ResolvedRail) -> dict[str, Any]:
     }
 
 
-def write(folder: str, texts: Mapping[str, str]) -> None:
-    """Write the files. Raises OSError."""
+def write_files(folder: str, texts: Mapping[str, str]) -> None:
+    """Write texts to files by name, readable by every user. Raises OSError."""
     for name, text in texts.items():
         path = pathlib.Path(folder, name)
         path.write_text(text, encoding="utf-8")
-        path.chmod(0o644)  # the ranks may run as other users
+        path.chmod(0o644)  # the ranks may run as another user
 
 
 def format_json(tree: Mapping[str, Any]) -> str:
-    """Return the text of rails.json, in one line."""
+    """Return content as JSON in one line."""
     return f"{json.dumps(tree)}\n"

@@ -26,7 +26,7 @@ class Host:
         self._root = str(root).rstrip("/")
 
     def resolve(self, path: str) -> str:
-        """Return the path on this host of an absolute path in the container."""
+        """Return the path, below the root, of an absolute path in the container."""
         return self._root + path
 
     def read_text(self, path: str) -> str | None:
@@ -48,8 +48,8 @@ class Host:
         except OSError:
             return []
 
-    def find(self, pattern: str) -> list[str]:
-        """Return the paths that match a pattern with `*`, sorted."""
+    def find_paths(self, pattern: str) -> list[str]:
+        """Return the absolute paths in the container that match a pattern with `*`, sorted."""
         return sorted(f"/{path.relative_to(self.resolve('/'))}" for path in Path(self.resolve("/")).glob(pattern[1:]))
 
     def exists(self, path: str) -> bool:
@@ -57,7 +57,7 @@ class Host:
         return Path(self.resolve(path)).exists()
 
     def find_real_path(self, path: str) -> str:
-        """Return the path that a symbolic link of /sys leads to, "" if it leads nowhere."""
+        """Return the target of a symbolic link of /sys; "" if it does not exist."""
         try:
             real = str(Path(self.resolve(path)).resolve(strict=True))
         except OSError:
@@ -65,7 +65,7 @@ class Host:
         return real.removeprefix(str(Path(self._root or "/").resolve()).rstrip("/"))
 
     def find_open_error(self, path: str) -> str:
-        """Return the error of opening a device file for reading and writing, or "" if it opens."""
+        """Return the error of opening a device file for reading and writing; "" if it opens."""
         try:
             os.close(os.open(self.resolve(path), os.O_RDWR | os.O_CLOEXEC))
         except OSError as error:
@@ -142,7 +142,8 @@ def _read_device(host: Host, name: str, owners: Mapping[str, str | None]) -> Dev
     """
     base = f"{_RDMA_CLASS}/{name}"
     ports = tuple(
-        _read_port(host, f"{base}/ports/{port}", number) for port, number in _list_numbered(host, f"{base}/ports")
+        _read_port(host, f"{base}/ports/{port}", number)
+        for port, number in _list_numbered_entries(host, f"{base}/ports")
     )
     nodes = tuple(node for node, owner in owners.items() if owner == name)
     visible = any(host.exists(f"{VERBS}/{node}") for node in nodes)
@@ -155,8 +156,8 @@ def _read_port(host: Host, base: str, number: int) -> Port:
     return Port(number, state, link_layer, rate, tuple(_read_gids(host, base)))
 
 
-def _list_numbered(host: Host, path: str) -> Iterator[tuple[str, int]]:
-    """Yield the numeric entries of a directory with their values."""
+def _list_numbered_entries(host: Host, path: str) -> Iterator[tuple[str, int]]:
+    """Yield name and value of each directory entry that is a number."""
     for name in host.list_names(path):
         number = parse_number(name)
         if number is not None:
@@ -164,7 +165,7 @@ def _list_numbered(host: Host, path: str) -> Iterator[tuple[str, int]]:
 
 
 def _read_gids(host: Host, base: str) -> Iterator[Gid]:
-    for name, number in _list_numbered(host, f"{base}/gids"):
+    for name, number in _list_numbered_entries(host, f"{base}/gids"):
         address = _parse_address(host.read_text(f"{base}/gids/{name}"))
         if address is not None:
             kind = host.read_text(f"{base}/gid_attrs/types/{name}") or ""
@@ -294,15 +295,18 @@ class ClaimedDevice(NamedTuple):
 
 
 def read_claimed_devices(host: Host) -> tuple[ClaimedDevice, ...]:
-    """Return the devices in the files of drivers that implement KEP-5304, one file for a claim, request and driver."""
-    paths = host.find(f"{_METADATA}/resourceclaim*/*/*/*-metadata.json")[:_MOST_FILES]
+    """Return the devices in the files of drivers that implement KEP-5304: one for each claim, request and driver."""
+    paths = host.find_paths(f"{_METADATA}/resourceclaim*/*/*/*-metadata.json")[:_MOST_FILES]
     return tuple(
         device for path in paths for device in _parse_metadata(host.read_text(path) or "", request=path.split("/")[-2])
     )
 
 
 def _parse_metadata(text: str, request: str) -> list[ClaimedDevice]:
-    """Return the devices of a request; [] for a file of another form. Drivers write an object for each API version."""
+    """Return the devices of a request; [] for a file of another form. Only the first of its JSON objects is read.
+
+    Drivers write the same content once for each API version.
+    """
     try:
         tree, _ = json.JSONDecoder().raw_decode(text)
         return [

@@ -19,11 +19,11 @@ from railwright.preflight import expected
 from railwright.preflight import host as hosts
 
 
-class View(NamedTuple):
-    """The expectations, and the container's devices and interfaces, read once for all rails."""
+class ContainerView(NamedTuple):
+    """The options, and the container's devices and interfaces, read once for all rails."""
 
     host: hosts.Host
-    expectations: expected.Expected
+    expectations: expected.Expectations
     devices: dict[str, hosts.Device]
     network: hosts.Network
     claimed: tuple[hosts.ClaimedDevice, ...]
@@ -48,7 +48,7 @@ class ResolvedRail(NamedTuple):
 
     @property
     def equal_gids(self) -> tuple[hosts.Gid, ...]:
-        """The usable GIDs with the address and the type of `gid`, itself included.
+        """The usable GIDs with the address and the type of `gid`, including `gid`.
 
         The interface of an ending pod may keep the address briefly after the IPAM has assigned it to another one.
         """
@@ -64,14 +64,14 @@ class ResolvedRail(NamedTuple):
         return str(addresses[0]) if addresses else ""
 
 
-def read_view(host: hosts.Host, expectations: expected.Expected) -> View:
+def read_container(host: hosts.Host, expectations: expected.Expectations) -> ContainerView:
     """Read the container's devices, interfaces and claims."""
     devices = hosts.read_devices(host)
-    return View(host, expectations, devices, hosts.read_network(host), hosts.read_claimed_devices(host))
+    return ContainerView(host, expectations, devices, hosts.read_network(host), hosts.read_claimed_devices(host))
 
 
-def resolve(view: View) -> tuple[ResolvedRail, ...]:
-    """Return the rails in the policy's order, a rail with several devices once for each.
+def resolve_rails(view: ContainerView) -> tuple[ResolvedRail, ...]:
+    """Return the rails in the policy's order; a rail with several devices is there once for each device.
 
     Without rails in the policy, each usable device counts as a rail.
     """
@@ -86,26 +86,26 @@ def resolve(view: View) -> tuple[ResolvedRail, ...]:
         for (device_names, basis), allowed in zip(identified, by_order, strict=True)
     ]
     resolved = [
-        _describe_rail(view, rail, name, basis)
+        _resolve_rail(view, rail, name, basis)
         for rail, (device_names, basis) in zip(rails, identified, strict=True)
         for name in device_names or [""]
     ]
-    version = choose_version(view.expectations, resolved)
+    version = choose_ip_version(view.expectations, resolved)
     return tuple(_sort_gids(view.expectations, rail, version) for rail in resolved)
 
 
-def list_candidates(view: View) -> list[str]:
-    """Return the devices that may be assigned to rails by order, ready ones first."""
+def list_candidates(view: ContainerView) -> list[str]:
+    """Return the names of devices that may be assigned to rails by order, ready ones first."""
     claimed = {device.rdma_device for device in view.claimed} - {""}
     candidates = [
         device
         for device in view.devices.values()
         if view.expectations.is_candidate(device) and (not claimed or device.name in claimed)
     ]
-    return [device.name for device in sorted(candidates, key=lambda device: not is_ready(view, device))]
+    return [device.name for device in sorted(candidates, key=lambda device: not is_device_ready(view, device))]
 
 
-def is_ready(view: View, device: hosts.Device) -> bool:
+def is_device_ready(view: ContainerView, device: hosts.Device) -> bool:
     """True if a port of the device is active, has the transport's link layer, and has a GID for a rail."""
     rule = view.expectations.rule
     return any(
@@ -115,7 +115,7 @@ def is_ready(view: View, device: hosts.Device) -> bool:
     )
 
 
-def list_exclusive_rails(view: View, rails: Sequence[ResolvedRail]) -> list[ResolvedRail]:
+def list_exclusive_rails(view: ContainerView, rails: Sequence[ResolvedRail]) -> list[ResolvedRail]:
     """Return the rails whose devices belong to this container only, although others request the same resources.
 
     The SR-IOV network device plugin gives each container functions of its own.
@@ -124,7 +124,7 @@ def list_exclusive_rails(view: View, rails: Sequence[ResolvedRail]) -> list[Reso
 
 
 def _identify_devices(
-    view: View, rail: expected.Rail, rails: Sequence[expected.Rail], position: int
+    view: ContainerView, rail: expected.Rail, rails: Sequence[expected.Rail], position: int
 ) -> tuple[list[str], str]:
     """Return the names of the rail's devices, and what identified them (`basis`); [] and "" without a match."""
     if rail.device:
@@ -133,24 +133,26 @@ def _identify_devices(
     if claimed:
         return list(dict.fromkeys(claimed)), "claim"
     same_resource = [number for number, other in enumerate(rails) if other.resource == rail.resource]
-    of_resource = _list_by_resource(view, rail.resource, same_resource.index(position), len(same_resource))
+    of_resource = _list_devices_by_resource(view, rail.resource, same_resource.index(position), len(same_resource))
     is_one = bool(rail.interface) and (view.expectations.rule.needs_gid or len(same_resource) > 1)
     if interface := view.network.interfaces.get(rail.interface):
-        names = [name for name in interface.devices if name in view.devices] or list(_list_by_gid(view, interface))
+        names = [name for name in interface.devices if name in view.devices] or list(
+            _list_devices_by_gid(view, interface)
+        )
         if names:
             return list(dict.fromkeys([names[0], *([] if is_one else of_resource)])), "interface"
     return of_resource[:1] if is_one else of_resource, "resource" if of_resource else ""
 
 
-def _list_by_gid(view: View, interface: hosts.Interface) -> Iterator[str]:
+def _list_devices_by_gid(view: ContainerView, interface: hosts.Interface) -> Iterator[str]:
     """Yield the devices with a GID of the interface, those in the container first."""
     for device in sorted(view.devices.values(), key=lambda device: not device.visible):
         if any(_list_own_gids(view, port, interface.name) for port in device.ports):
             yield device.name
 
 
-def _list_by_resource(view: View, resource: str, position: int, count: int) -> list[str]:
-    """Return the devices by the variable in which the SR-IOV network device plugin lists PCI addresses.
+def _list_devices_by_resource(view: ContainerView, resource: str, position: int, count: int) -> list[str]:
+    """Return the names of devices whose PCI address the SR-IOV network device plugin lists for a resource.
 
     The `count` rails with the same resource take the addresses in turn; `position` is that of the rail among them.
     """
@@ -160,8 +162,8 @@ def _list_by_resource(view: View, resource: str, position: int, count: int) -> l
     return [device.name for address in addresses for device in devices if address and device.pci_address == address]
 
 
-def _describe_rail(view: View, rail: expected.Rail, device_name: str, basis: str) -> ResolvedRail:
-    """Return a rail with the port, interface and GIDs of its device."""
+def _resolve_rail(view: ContainerView, rail: expected.Rail, device_name: str, basis: str) -> ResolvedRail:
+    """Return a rail with its device, and the device's port, interface and GIDs."""
     interfaces, device = view.network.interfaces, view.devices.get(device_name)
     claimed = [one for one in view.claimed if one.request == rail.name and one.rdma_device in {"", device_name}]
     name = rail.interface or (claimed[0].interface if claimed else "")
@@ -184,7 +186,7 @@ def _describe_rail(view: View, rail: expected.Rail, device_name: str, basis: str
     return ResolvedRail(rail, device_name, basis, device, port, interfaces.get(name), gids, usable)
 
 
-def _list_own_gids(view: View, port: hosts.Port, interface: str) -> list[hosts.Gid]:
+def _list_own_gids(view: ContainerView, port: hosts.Port, interface: str) -> list[hosts.Gid]:
     """Return the port's GIDs that belong to this pod's addresses; only those of `interface` unless it is "".
 
     The port's GID table also has GIDs of other pods, whose interfaces can have the same names.
@@ -196,8 +198,8 @@ def _list_own_gids(view: View, port: hosts.Port, interface: str) -> list[hosts.G
     ]
 
 
-def choose_version(expectations: expected.Expected, rails: list[ResolvedRail]) -> int:
-    """Return the IP version of the rails' addresses: the stated one, otherwise 4, unless only 6 fits all rails."""
+def choose_ip_version(expectations: expected.Expectations, rails: list[ResolvedRail]) -> int:
+    """Return the IP version of the rails' addresses: the stated one, otherwise 4, or 6 if only 6 fits all rails."""
     if expectations.address_range is not None:
         return expectations.address_range.version
     if family := expectations.get_variable(expected.ADDRESS_FAMILY):
@@ -206,11 +208,11 @@ def choose_version(expectations: expected.Expected, rails: list[ResolvedRail]) -
     return 6 if versions and 4 not in set.intersection(*versions) and 6 in set.intersection(*versions) else 4
 
 
-def _sort_gids(expectations: expected.Expected, rail: ResolvedRail, version: int) -> ResolvedRail:
-    """Put the GID to use first: the stated index, then the stated addresses, the common version, the better type."""
+def _sort_gids(expectations: expected.Expectations, rail: ResolvedRail, version: int) -> ResolvedRail:
+    """Sort the GIDs of a rail: first by the stated index, then by the stated addresses, IP version and GID type."""
     kinds, addresses = expectations.rule.gid_kinds, expectations.address_range
 
-    def rank(gid: hosts.Gid) -> tuple[bool, bool, bool, int, int]:
+    def build_preference(gid: hosts.Gid) -> tuple[bool, bool, bool, int, int]:
         return (
             gid.position != expectations.stated_index,
             addresses is not None and gid.address not in addresses,
@@ -219,4 +221,4 @@ def _sort_gids(expectations: expected.Expected, rail: ResolvedRail, version: int
             gid.position,
         )
 
-    return rail._replace(usable_gids=tuple(sorted(rail.usable_gids, key=rank)))
+    return rail._replace(usable_gids=tuple(sorted(rail.usable_gids, key=build_preference)))

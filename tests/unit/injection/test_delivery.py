@@ -171,8 +171,8 @@ def test_a_container_with_env_from_gets_the_file_and_a_warning():
 @pytest.mark.parametrize("transport", ["infiniband", "erdma", "pvrdma", "roce"])
 def test_ranks_read_the_variables_that_the_init_container_writes(transport):
     rails = [make_rail(transport)]
-    expectations = expected.Expected(transport=transport, isolated=True, settings=[], vendor_variables=[])
-    view = files.resolution.View(None, expectations, {}, None, ())
+    expectations = expected.Expectations(transport=transport, isolated=True, settings=[], vendor_variables=[])
+    view = files.resolution.ContainerView(None, expectations, {}, None, ())
     written = files.derive_variables(view, [*rails, *rails])
     assert written.keys() - {"NCCL_IB_ADDR_RANGE"} <= derive.FOUND.keys()
     assert all(transport in derive.FOUND[name] for name in written)

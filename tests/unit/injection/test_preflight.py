@@ -28,7 +28,7 @@ def parse_arguments(tree: dict):
     """Return the arguments as the program itself reads them."""
     command = preflight(tree)["command"]
     assert command[:2] == ["railwright", "preflight"]
-    return program._build_parser().parse_args(command[2:], expected.Expected())
+    return program._build_parser().parse_args(command[2:], expected.Expectations())
 
 
 def test_the_init_container_is_the_first_and_has_the_values_of_the_policy():

@@ -65,7 +65,7 @@ BROKEN = {
     "no address": (lambda node: remove_address(node, 2), "rail2: net3 has no address: check the IPAM"),
     "another NIC as the network's master": (
         lambda node: [set_gid(node, 3, index, "") for index in (6, 7)],
-        "rail3: no RoCE v2 GID of net4 (192.168.5.7): the network's master and the rail's device",
+        "rail3: no RoCE v2 GID of net4 (192.168.5.7): make `master` of the network",
     ),
     "an interface that is set down": (
         lambda node: node.write("/sys/class/net/net2/flags", "0x1002"),
@@ -83,7 +83,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_missing_stated_value_stops_the_pod_with_place_and_fix(tmp_path, name):
+def test_a_rail_that_differs_from_the_policy_stops_the_pod_and_is_reported_with_the_fix(tmp_path, name):
     breaks, said = BROKEN[name]
     breaks(sysfs_trees.build_roce(tmp_path))
     result = run(tmp_path, *ROCE)
@@ -103,7 +103,7 @@ def test_a_negative_gid_index_leaves_the_choice_to_nccl(tmp_path):
     assert read_conf(result.files["nccl.conf"])["NCCL_IB_GID_INDEX"] == "-1"
 
 
-def test_device_files_without_devices_point_to_the_network_namespace(tmp_path):
+def test_for_device_files_without_devices_the_fix_is_the_mode_of_network_namespaces(tmp_path):
     node = sysfs_trees.Node(tmp_path)
     rail = ("--transport=roce", "--rail=rail0,device=mlx5_0")
     assert "the device plugin on the node" in run(tmp_path, *rail).line
@@ -142,9 +142,9 @@ def test_addresses_outside_the_stated_range_stop_the_pod(tmp_path):
     for whole in ("192.168.0.0/16", "192.168.7.7/16"):
         assert run(tmp_path, *ROCE, f"--address-range={whole}").code == 0
     result = run(tmp_path, *ROCE, "--address-range=192.168.2.0/23")
-    assert "rail2 mlx5_2: its GID is of 192.168.4.7, outside addressRange 192.168.2.0/23" in result.line
+    assert "rail2 mlx5_2: address 192.168.4.7 of its GID is outside nccl.addressRange 192.168.2.0/23" in result.line
     assert "rail1" not in result.line
-    assert "outside addressRange fd00::/8" in run(tmp_path, *ROCE, "--address-range=fd00::/8").line
+    assert "outside nccl.addressRange fd00::/8" in run(tmp_path, *ROCE, "--address-range=fd00::/8").line
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,9 @@ def test_addresses_outside_the_stated_range_stop_the_pod(tmp_path):
         ("8388608", "0000000000004000", ("--non-root",), True),  # IPC_LOCK takes effect for root only
     ],
 )
-def test_a_limit_of_locked_memory_is_a_warning(tmp_path, limit, bounding, options, warned):
+def test_a_low_limit_of_locked_memory_is_a_warning_unless_ranks_have_ipc_lock(
+    tmp_path, limit, bounding, options, warned
+):
     sysfs_trees.build_roce(tmp_path).set_memlock(limit, bounding)
     result = run(tmp_path, *ROCE, *options)
     assert (result.code, "warning: memlock: is limited to 8388608 bytes: grant" in result.line) == (0, warned)
@@ -172,7 +174,7 @@ def test_a_limit_of_locked_memory_is_a_warning(tmp_path, limit, bounding, option
         ("=mlx5_7", "NCCL_IB_HCA: =mlx5_7 selects no device (found: mlx5_0, mlx5_1, mlx5_2, mlx5_3, mlx5_4): correct"),
     ],
 )
-def test_a_list_of_devices_is_kept_and_one_that_leaves_rails_out_is_reported(tmp_path, value, said):
+def test_a_stated_device_list_is_kept_and_reported_if_it_leaves_out_a_rail(tmp_path, value, said):
     sysfs_trees.build_roce(tmp_path)
     of_author = run(tmp_path, *ROCE, environment={"NCCL_IB_HCA": value})
     of_policy = run(tmp_path, *ROCE, f"--set=NCCL_IB_HCA={value}")
@@ -186,7 +188,7 @@ def test_a_list_of_devices_is_kept_and_one_that_leaves_rails_out_is_reported(tmp
 # --- files --------------------------------------------------------------------------------------------------
 
 
-def test_variables_of_the_policy_are_in_the_files_of_the_libraries_that_read_them(tmp_path):
+def test_variables_of_the_policy_are_written_to_the_files_of_their_libraries(tmp_path):
     sysfs_trees.build_roce(tmp_path)
     values = ("NCCL_DEBUG=INFO", "FI_PROVIDER=efa", "UCX_TLS=rc,cuda", "GLOO_SOCKET_IFNAME=eth0", "NCCL_TOPO_FILE=/a=b")
     result = run(tmp_path, *ROCE, *[f"--set={value}" for value in values])
@@ -247,7 +249,7 @@ def test_with_warn_every_error_writes_all_files(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "rails.json").read_text())["ready"] is False
     sysfs_trees.build_roce(tmp_path / "node")
     arguments = ("--transport=roce", f"--root={tmp_path / 'node'}", "--write", str(tmp_path), "--warn")
-    monkeypatch.setattr(preflight.resolution, "resolve", lambda _: 1 / 0)
+    monkeypatch.setattr(preflight.resolution, "resolve_rails", lambda _: 1 / 0)
     (tmp_path / "rails.env").unlink()
     code, printed = call(*arguments)
     assert (code, "ZeroDivisionError" in printed, (tmp_path / "rails.env").read_text()) == (0, True, "")
@@ -276,7 +278,9 @@ def test_the_preflight_waits_until_the_gid_of_an_ended_pod_with_its_address_is_g
     set_gid(node, 0, 3, "192.168.2.7", interface="net1")
     options = ("--transport=roce", *build_rail_options(1))
     line = run(tmp_path, *options).line
-    assert "rail0 mlx5_0: 192.168.2.7 has GIDs 3, 7, of which the first is used: another pod of the node" in line
+    assert (
+        "rail0 mlx5_0: GIDs 3, 7 have the address 192.168.2.7, and the first is used: another pod of the node" in line
+    )
     timer = threading.Timer(0.2, set_gid, [node, 0, 3, ""])
     timer.start()
     assert "GID 7 mtu" in run(tmp_path, *options, "--wait=20").line
@@ -299,7 +303,7 @@ def test_wrong_usage_exits_2(options):
     assert (code, "usage:" in printed) == (2, True)
 
 
-def test_the_line_is_bounded_and_problems_with_the_same_fix_are_counted(tmp_path):
+def test_the_result_line_is_limited_and_groups_problems_with_the_same_fix(tmp_path):
     sysfs_trees.build_roce(tmp_path)
     long = run(tmp_path, "--transport=roce", *[f"--rail={'r' * 50}{k},device={'d' * 60}{k}" for k in range(100)]).line
     assert (len(long) <= 1000, long.endswith("...")) == (True, True)
@@ -344,7 +348,7 @@ def test_malformed_lines_are_skipped_and_valid_ones_beside_them_count(tmp_path):
         ("flags", "state", True),
     ],
 )
-def test_an_interface_is_ready_only_while_packets_can_pass(tmp_path, flags, state, ready):
+def test_an_interface_that_is_down_stops_the_pod(tmp_path, flags, state, ready):
     node = sysfs_trees.build_roce(tmp_path, rails=1)
     node.write("/sys/class/net/net1/flags", flags)
     node.write("/sys/class/net/net1/operstate", state)
@@ -359,5 +363,5 @@ def test_an_hca_list_selects_the_devices_that_nccl_selects():
     ports = [device.rpartition(":") for device in VECTORS["devices"]]
     assert len(VECTORS["cases"]) == 20
     for case in VECTORS["cases"]:
-        chosen = [f"{name}:{port}" for name, _, port in ports if expected.selects(case["value"], name, int(port))]
+        chosen = [f"{name}:{port}" for name, _, port in ports if expected.selects_port(case["value"], name, int(port))]
         assert chosen == case["selected"], case["value"]

@@ -44,7 +44,7 @@ def test_shared_mlx5_devices_are_found_by_the_interfaces_that_the_pod_has(tmp_pa
     )
 
 
-def test_rails_json_has_the_found_rails(tmp_path):
+def test_rails_json_describes_the_found_rails(tmp_path):
     sysfs_trees.build_roce(tmp_path, rails=2)
     options = ("--gid-index=7", "--address-range=192.168.0.0/16", "--mtu=4200", "--isolated")
     rails = build_rail_options(2, "rail{0},resource=nvidia.com/mlx5_{0},interface=net{1}")
@@ -83,7 +83,7 @@ def test_rails_with_different_gid_indexes_get_a_warning_and_no_index(tmp_path):
     assert find(result, "gidIndex") == [7, 9]
     assert not [name for name in read_env(result) if name.endswith("GID_INDEX")]
     assert "2 rails ready" in result.line
-    assert "warning: GID indexes: differ (rail0 7, rail1 9), so none is written: NCCL 2.21" in result.line
+    assert "warning: GID indexes: differ (rail0 7, rail1 9), so none is written: set `nccl.addressRange`" in result.line
 
 
 def test_a_virtual_function_in_the_pod_is_found_by_its_pci_function(tmp_path):
@@ -201,17 +201,14 @@ def test_a_rail_without_other_users_of_its_resource_gets_all_its_virtual_functio
     assert sorted(find(result, "device")) == ["mlx5_11", "mlx5_2", "mlx5_20", "mlx5_29"]
 
 
-def test_devices_of_one_container_are_not_listed_for_the_other_containers(tmp_path):
+def test_devices_that_only_one_container_has_are_not_listed_for_the_others(tmp_path):
     sysfs_trees.build_infiniband(tmp_path, rails=2, interfaces=False)
     environment = {"PCIDEVICE_X_Y_A": "0000:10:00.1"}
     options = (INFINIBAND, "--rail=rail0,resource=x.y/a")
     result = run(tmp_path, *options, "--several-containers", environment=environment)
     assert (result.code, find(result, "device"), read_env(result)) == (0, ["mlx5_2"], {})
     assert (result.files["nccl.conf"], result.files["ucx.conf"]) == ("", "")
-    assert (
-        "rail0 mlx5_2: is in one container only, and several request such devices, so no device list is written"
-        in result.line
-    )
+    assert "rail0 mlx5_2: belongs to this container only, while several containers have such devices, so" in result.line
     assert read_env(run(tmp_path, *options, environment=environment))["NCCL_IB_HCA"] == "=mlx5_2"
     shared = run(tmp_path, *options, "--several-containers")  # a plugin that shares devices sets no such variable
     assert read_env(shared)["NCCL_IB_HCA"] == "=mlx5_2"
@@ -224,10 +221,7 @@ def test_ready_infiniband_devices_are_preferred_among_shared_ones(tmp_path):
     node.add_device("mlx5_3", pci=sysfs_trees.name_function(6), link_layer="InfiniBand", state="1: DOWN")
     result = run(tmp_path, INFINIBAND, *build_rail_options(2, "rail{0}"))
     assert (result.code, find(result, "device")) == (0, ["mlx5_2", "mlx5_11"])
-    assert (
-        "rail0 mlx5_2, rail1 mlx5_11: found by the order of names alone, while mlx5_20 is unused: state `device`"
-        in result.line
-    )
+    assert "rail0 mlx5_2, rail1 mlx5_11: chosen by the order of device names alone, while mlx5_20 is un" in result.line
 
 
 def test_on_the_host_network_roce_devices_have_a_gid_of_the_node(tmp_path):

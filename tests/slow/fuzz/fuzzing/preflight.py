@@ -83,7 +83,7 @@ class _Files(hosts.Host):
         below = [file.removeprefix(f"{path}/") for file in self._files if file.startswith(f"{path}/")]
         return sorted({name.partition("/")[0] for name in below}, key=hosts.build_sort_key)
 
-    def find(self, pattern: str) -> list[str]:
+    def find_paths(self, pattern: str) -> list[str]:
         return [path for path in self._files if fnmatch.fnmatchcase(path, pattern)]
 
     def exists(self, path: str) -> bool:
@@ -122,7 +122,7 @@ def check(data: bytes) -> None:
     host = _Files({path: text for path, text in tree_files.items() if path.startswith("/") and _fits(path)})
     transport = tree.get("transport") if isinstance(tree, dict) else None
     index = environment.get(expected.GID_INDEX)
-    expectation = expected.Expected(
+    expectation = expected.Expectations(
         transport=transport if isinstance(transport, str) and transport in expected.RULES else "roce",
         rails=list(_rails(tree)),
         settings=[],
@@ -131,9 +131,9 @@ def check(data: bytes) -> None:
         gid_index=hosts.parse_number(index),
         environment=environment,
     )
-    view = resolution.read_view(host, expectation)
-    rails = resolution.resolve(view)
-    problems = list(checks.check(view, rails))
+    view = resolution.read_container(host, expectation)
+    rails = resolution.resolve_rails(view)
+    problems = list(checks.find_problems(view, rails))
     assert problems or rails
     variables = files.derive_variables(view, rails)
     texts, unfit = files.format_files(expectation, variables)
@@ -141,10 +141,10 @@ def check(data: bytes) -> None:
         assert line.isprintable()
         assert name != files.RAILS_ENV or (line.count("'") == 2 and line.endswith("'") and "=''" not in line)
         assert name != files.UCX_CONF or len(line.encode()) < 200
-    line = checks.format_line({rail.rail.name: rail.name for rail in rails}, [*problems, *unfit], warn=False)
+    line = checks.format_result({rail.rail.name: rail.name for rail in rails}, [*problems, *unfit], warn=False)
     assert line.isprintable()
     assert len(line) <= checks.MAX
-    files.format_json(files.describe(view, rails, variables, problems))
+    files.format_json(files.build_rails_json(view, rails, variables, problems))
 
 
 def _fits(path: str) -> bool:
