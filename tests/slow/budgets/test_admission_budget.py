@@ -206,7 +206,7 @@ def test_the_cost_of_all_variables_of_nccl_at_once_is_bounded(check_pods):
     check_pods(rows, 5)
 
 
-def test_each_key_of_a_fabric_is_in_a_policy_of_these_tests():
+def test_the_policies_of_these_tests_have_every_key_of_a_fabric():
     present = {
         ".".join(path)
         for text in POLICIES.values()

@@ -95,7 +95,7 @@ def choose(verb: str, rows):
 
 
 @pytest.mark.parametrize("verb", PROTOCOLS)
-def test_no_request_costs_more_than_its_budget(verb, handlers):
+def test_the_cost_of_one_field_of_a_scheduler_request_stays_within_the_budget(verb, handlers):
     answer(handlers, verb, json.dumps(PROTOCOLS[verb][1]).encode())
     problems, rows = [], 0
     for row in choose(verb, list_rows(verb)):

@@ -32,7 +32,7 @@ async def check_access(server, authorization="Bearer t0ken"):
     return await access.check_pod_access(authorization, "prod", "10.0.0.1", server.post)
 
 
-async def test_a_user_who_may_get_pods_in_the_namespace_may_read():
+async def test_a_user_who_may_get_pods_in_the_namespace_may_read_explanations():
     server = ApiServer(KNOWN, ALLOWED)
     assert await check_access(server) is None
     (review, token), (access_review, spec) = server.asked
@@ -55,7 +55,7 @@ async def test_a_token_passed_on_by_the_api_servers_proxy_is_accepted(header):
 
 
 @pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer  ", "Basic dTpw", "t0ken"])
-async def test_without_a_bearer_token_the_api_server_is_not_asked(authorization):
+async def test_a_request_without_a_bearer_token_gets_401_without_a_review(authorization):
     server = ApiServer()
     assert (await check_access(server, authorization))[0] == 401
     assert server.asked == []
@@ -88,7 +88,7 @@ async def test_a_failed_review_gets_503_and_a_forbidden_one_names_the_permission
 @pytest.mark.parametrize(
     ("peer", "status"), [("127.0.0.1", None), ("::1", None), ("10.0.0.1", 403), ("", 403), ("host", 403)]
 )
-async def test_without_an_api_server_only_loopback_may_read(peer, status):
+async def test_without_an_api_server_only_loopback_callers_may_read_explanations(peer, status):
     denial = await access.check_pod_access("", "prod", peer, None)
     assert (denial and denial[0]) == status
 

@@ -75,7 +75,7 @@ def assert_usable(verb: str, tree: dict, answer: object) -> None:
     assert all(isinstance(reason, str) and reason for _, reason in refused)
 
 
-def test_the_captured_requests_are_answered(site):
+def test_requests_captured_from_kube_scheduler_are_answered(site):
     answer = site.ask_kube("filter", BODIES["filter"])
     assert answer["NodeNames"] == [f"gpu-{index}" for index in range(7)]
     assert (answer["FailedNodes"], list(answer["FailedAndUnresolvableNodes"])) == ({}, ["gpu-7"])
@@ -84,7 +84,7 @@ def test_the_captured_requests_are_answered(site):
 
 @verbs
 @given(data=st.data())
-def test_fields_of_a_later_release_change_nothing(site, verb, data):
+def test_unknown_fields_of_a_later_kubernetes_do_not_change_the_answer(site, verb, data):
     tree = copy.deepcopy(BODIES[verb])
     for path in data.draw(st.lists(st.sampled_from(STRUCTS[verb]), min_size=1, max_size=6)):
         get_at(tree, path)[data.draw(UNKNOWN)] = data.draw(VALUES)

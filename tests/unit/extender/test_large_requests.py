@@ -65,7 +65,7 @@ def build_numbered() -> bytes:
 
 
 @pytest.mark.parametrize("most", [30, 58, 59])
-def test_the_nodes_of_a_large_request_are_counted(most, monkeypatch):
+def test_a_large_request_with_too_many_nodes_is_refused(most, monkeypatch):
     monkeypatch.setattr(decoding, "MAX_NODES", most)
     with pytest.raises(decoding.MalformedError, match=f"nodes: at most {most} are allowed"):
         read(build_numbered())
@@ -88,7 +88,7 @@ def test_a_large_request_in_an_unexpected_form_is_refused(before, after, reason)
         read(body.replace(before, after))
 
 
-def test_requests_of_kube_scheduler_are_limited_by_names():
+def test_a_request_of_kube_scheduler_with_too_many_node_names_is_refused():
     names = json.dumps({"Pod": {}, "NodeNames": [str(number) for number in range(decoding.MAX_NODES + 1)]})
     with pytest.raises(decoding.MalformedError, match="NodeNames has 20001 names: at most 20000 are allowed"):
         kube_scheduler.read_arguments(names.encode())

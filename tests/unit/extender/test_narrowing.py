@@ -28,7 +28,7 @@ def site():
     return Site()
 
 
-def test_filter_returns_the_nodes_of_the_leaf_for_a_pod_of_a_gang(site):
+def test_filter_returns_the_nodes_of_the_target_leaf_for_a_pod_of_a_gang(site):
     assert site.filter(site.peers[0]) == A
     assert site.filter(site.peers[1], [*A[1:], *B]) == A[1:]
 
@@ -43,7 +43,7 @@ def test_nodes_outside_the_planned_leaf_are_not_reported_as_failed(site):
     assert answer == {"NodeNames": A, "FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Error": ""}
 
 
-def test_filter_returns_all_nodes_if_none_of_the_leaf_is_offered(site):
+def test_filter_returns_all_nodes_if_none_of_the_target_leaf_is_offered(site):
     for offered in (B, B[:1], []):
         assert site.filter(site.peers[0], offered) == offered
 

@@ -56,7 +56,7 @@ def test_prioritize_reuses_filters_decision_only_for_the_same_pod():
     assert scores[0] == scores[1] != site.score(gang[0])
 
 
-def test_a_pod_without_opt_in_changes_no_answer(handlers):
+def test_a_pod_without_opt_in_gets_all_nodes_with_score_0(handlers):
     request_body = extending.build_prioritize("gpu-0", "gpu-6")
     del request_body["task"]["Pod"]["metadata"]["labels"]["railwright.io/fabric"]
     request_body["task"]["Pod"]["metadata"].get("annotations", {}).pop("railwright.io/injection", None)
@@ -80,7 +80,7 @@ def test_allocate_adds_a_peer_and_deallocate_removes_it(handlers):
     assert handlers.ask_volcano("prioritize", scored)["nodeScore"] == before
 
 
-def test_the_watch_confirms_an_allocation(handlers):
+def test_an_allocated_pod_is_no_longer_assumed_once_the_watch_shows_it_bound(handlers):
     pods = handlers.pods
     pods.upsert(extending.WAITING)
     event = extending.build_event("gpu-5")
@@ -143,7 +143,7 @@ def test_a_malformed_body_is_refused_with_its_reason(handlers, verb, given, reas
         handlers.verbs.find(verb)(given, *([""] if verb in ("volcano_allocate", "volcano_close_session") else []))
 
 
-def test_a_pod_is_explained_with_its_numbers():
+def test_an_explanation_names_the_free_and_needed_devices_of_a_node_and_their_user():
     handlers = Handlers(build_policy(domains=[LEAF]), nodes=[build_node("gpu-0"), build_node("gpu-1")])
     for created in (build_pod("holder", on="gpu-1", gpus=1), build_pod("waiting")):
         handlers.pods.upsert(created)
@@ -163,7 +163,7 @@ def test_a_pod_is_explained_with_its_numbers():
     ],
     ids=["requested", "skip: devices"],
 )
-def test_an_explanation_says_which_rails_a_pod_needs_without_requesting_their_devices(rails, needs):
+def test_an_explanation_lists_rails_that_a_pod_needs_without_requesting_their_devices(rails, needs):
     handlers = Handlers(build_policy(domains=[LEAF]), nodes=[build_node("gpu-0")])
     handlers.pods.upsert(build_pod("waiting", rails=rails))
     assert handlers.explain("waiting").needs == needs

@@ -95,7 +95,7 @@ def assert_scored(answer: dict) -> None:
 
 
 @given(field=unknown)
-def test_fields_that_are_not_known_change_no_answer(field):
+def test_unknown_fields_of_volcano_do_not_change_the_answer(field):
     assert Handlers().prioritize(add_field(PRIORITIZE, *field)) == Handlers().prioritize(PRIORITIZE)
     assert Handlers().predicate(add_field(PREDICATE, *field)) == Handlers().predicate(PREDICATE)
     handlers, plain = Handlers(), Handlers()

@@ -92,7 +92,7 @@ def place(path):
     return ("" if parts[0] == "api" else parts[1]), parts[-1]
 
 
-def test_the_role_lets_the_extender_list_and_watch_all_that_it_watches():
+def test_the_role_permits_list_and_watch_of_every_watched_kind():
     [role] = [document for document in yaml.safe_load_all(ROLES.read_text()) if document["kind"] == "ClusterRole"]
     allowed = {
         (group, resource)

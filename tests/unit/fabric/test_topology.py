@@ -141,7 +141,7 @@ def test_an_empty_label_selector_selects_nothing_as_in_volcano():
     assert set(places(state).values()) == {("",)}
 
 
-def test_each_pattern_is_compiled_once_even_if_python_would_forget_it():
+def test_a_pattern_is_compiled_once_even_with_more_patterns_than_python_caches():
     """Python's own cache has 512 patterns, and compiling one takes some hundred times as long as a comparison."""
 
     def count_calls(patterns: int) -> int:
@@ -231,7 +231,7 @@ def test_tiers_above_the_supported_levels_are_ignored_and_reported():
     )
 
 
-def test_only_a_change_of_the_tree_invalidates_plans():
+def test_an_unchanged_hypernode_does_not_change_the_version_of_the_cluster_state():
     state = build_state(TREE)
     before = state.version
     state.hyper_nodes.upsert(TREE[0])

@@ -85,17 +85,17 @@ def test_a_rail_is_broken_while_a_slice_taints_its_devices():
         ("mlx5_0 is down; rail1", ("mlx5_0 is down; rail1",)),
     ],
 )
-def test_the_annotation_has_names_separated_by_commas(value, rails):
+def test_the_annotation_of_broken_rails_has_names_separated_by_commas(value, rails):
     assert object_info.read_broken_rails({names.BROKEN_RAILS: value}) == rails
 
 
-def test_a_long_annotation_is_cut():
+def test_a_long_annotation_of_broken_rails_is_cut():
     many = ",".join(f"rail{number}" for number in range(10_000))
     assert len(object_info.read_broken_rails({names.BROKEN_RAILS: many})) == 64
     assert sum(map(len, object_info.read_broken_rails({names.BROKEN_RAILS: "r" * 100_000}))) == 4096
 
 
-def test_an_annotation_with_an_unknown_rail_breaks_no_rail():
+def test_an_annotation_that_names_an_unknown_rail_breaks_no_rail():
     cluster = placing.build_cluster([placing.mark_broken(placing.build_node("n", "a"), "mlx5_9")])
     assert find(cluster, "n") == []
 

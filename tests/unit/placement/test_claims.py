@@ -131,7 +131,7 @@ def test_a_pod_holds_the_rails_of_its_claim_before_it_is_bound(cluster):
     assert list_holders(cluster, request(cluster, pod)) == {"train/other"}
 
 
-def test_a_claim_for_a_pod_of_another_namespace_counts_without_the_pod(cluster):
+def test_a_claim_reserved_for_a_pod_of_another_namespace_does_not_place_that_pod(cluster):
     cluster.upsert_pod(build_claiming_pod("victim"))
     tree = build_claim("forged", (1,), gpus=1, pod_uid="uid-victim", on="n1")
     tree["metadata"]["namespace"] = "other"
@@ -341,7 +341,7 @@ def _drop_reversals(order):
 
 
 @given(order=orders())
-def test_each_device_is_counted_once_in_any_order_of_events(order):
+def test_a_device_is_counted_once_in_any_order_of_events(order):
     world = World()
     for event in order:
         world.handle(event)

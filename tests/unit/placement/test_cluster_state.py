@@ -159,7 +159,7 @@ HOLDER = build_pod("p", on="a")
     ],
     ids=["requested by a bound pod", "not allocatable", "failed under a pod", "of a cordoned node"],
 )
-def test_each_device_is_free_busy_dead_or_unschedulable(nodes, pods, expected):
+def test_devices_are_counted_as_free_busy_dead_or_unschedulable(nodes, pods, expected):
     cluster = build_cluster(nodes, pods)
     counts = cluster_reports.count_devices(cluster.nodes.values(), cluster, [RAIL0])
     assert tuple(counts[RAIL0, state] for state in (FREE, BUSY, DEAD, OUT)) == expected
@@ -185,7 +185,7 @@ def test_devices_requested_beyond_allocatable_are_overcommitted():
     assert (counts[RAIL0, BEYOND], counts["x/unknown", BEYOND]) == (3, 0)
 
 
-def test_rails_that_share_a_pool_have_one_label():
+def test_rails_that_share_a_resource_have_one_metric_label():
     rails = tuple(model.Rail(name=f"rail{number}", resource="x/y") for number in range(3))
     other = model.Rail(name="alone", resource="x/z")
     counted_by_nobody = model.Rail(name="none")

@@ -73,7 +73,7 @@ def holds(free, segments):
     st.randoms(use_true_random=False),
     st.booleans(),
 )
-def test_segments_stay_in_one_domain_and_their_gang_uses_the_fewest(sizes, size, count, random, announces):
+def test_segments_stay_in_one_domain_and_their_gang_uses_the_fewest_domains(sizes, size, count, random, announces):
     """The last segment may be smaller. A gang has a plan then, if its ranks come in order.
 
     Only a scheduler that starts a gang as a whole avoids nodes that cannot hold it.
@@ -121,7 +121,7 @@ def test_neighbouring_segments_share_a_domain_in_any_order_of_ranks():
     assert loop.has_plan
 
 
-def test_each_refused_node_has_a_reason():
+def test_a_node_refused_to_a_segment_has_a_reason():
     loop = FilteringLoop([*build_leaves(a=3, b=2), build_node("bare", "")], given=build_policy(2))
     pods = loop.create(4)
     unlabelled = {"bare": "the node is in no NVLink domain, but all pods of segment 0 of the gang share one"}

@@ -56,7 +56,7 @@ def test_the_reason_names_why_a_single_leaf_would_be_slower():
     assert why[0] == ("1 leaf has enough slots (a in s-a), but at 0.88 of full bandwidth: rail2 degraded on 1 node")
 
 
-def test_numa_splits_are_named():
+def test_the_reason_for_less_bandwidth_names_numa_splits():
     numa = [{"gpus": [0, 1, 2, 3], "rails": list(RAILS)}, {"gpus": [4, 5, 6, 7], "rails": []}]
     shape = msgspec.convert({"name": "lopsided", "match": {"kind": "lopsided"}, "numa": numa}, model.NodeShape)
     nodes = [build_node(f"a-{i}", "a", spine="s-a", labels={"kind": "lopsided"}) for i in range(4)]
@@ -82,7 +82,7 @@ def test_a_node_on_which_pods_share_nics_is_degraded(pods, number, shared):
     assert texts(node_explainer.list_degradations(decision.view.get_class("a-0"), number)) == (shared,)
 
 
-def test_reason_for_the_uplinks_of_a_small_leaf():
+def test_the_reason_for_less_bandwidth_names_the_uplinks_of_a_small_leaf():
     _, why = messages(build_leaves(a=1, b=1), 2, oversubscription=[7])
     assert why[0].endswith("2 leaves are needed")
     assert why[1].startswith("the gang gets 0.14 of full bandwidth: the uplinks of a in s-a (1 node, 7:1) carry 0.14")
@@ -205,7 +205,7 @@ def test_a_shortage_counts_the_slots_of_unlabelled_nodes():
     assert why[0] == "2 pods remain, each with rail0..rail3; the cluster has slots for 1"
 
 
-def test_reason_for_a_shortage_names_ineligible_nodes():
+def test_the_reason_for_a_shortage_names_ineligible_nodes():
     nodes = [
         *build_leaves(a=2),
         build_node("b-0", "b", unschedulable=True),
@@ -215,7 +215,7 @@ def test_reason_for_a_shortage_names_ineligible_nodes():
     assert "2 nodes: cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity" in why
 
 
-def test_reason_for_a_shortage_of_cpu_and_for_a_node_that_is_not_known_yet():
+def test_too_little_cpu_and_an_unknown_node_have_reasons():
     state = build_cluster(build_leaves(a=1), [build_pod_with("hog", {"cpu": "126"}, on="a-00")])
     request = build_request(build_pod_with("w", {GPU: "8", "cpu": "4"}), ["a-00", "later"], build_policy())
     decision, given = diagnose(state, request)
@@ -224,7 +224,7 @@ def test_reason_for_a_shortage_of_cpu_and_for_a_node_that_is_not_known_yet():
     assert text(rows["later"].reasons[0]) == "the extender's cache does not contain this node yet, so its score is 0"
 
 
-def test_the_search_for_pods_that_use_missing_devices_is_bounded(monkeypatch):
+def test_the_search_for_pods_that_use_missing_devices_visits_a_limited_number_of_nodes(monkeypatch):
     """Nodes without rails, in any number, have no such pods."""
     searched, list_holders = [], pod_usage.list_holders
 
@@ -238,7 +238,7 @@ def test_the_search_for_pods_that_use_missing_devices_is_bounded(monkeypatch):
     assert len(searched) < 400
 
 
-def test_nodes_without_a_domain_label_are_named():
+def test_the_reason_for_less_bandwidth_names_nodes_without_a_domain_label():
     decision, why = messages([build_node(f"bare-{i}", spine="") for i in range(3)], 2)
     assert decision.plan.is_complete
     message = "only nodes without a topology label have slots for the 2 pods still to be placed; label these nodes"

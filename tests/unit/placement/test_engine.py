@@ -76,7 +76,7 @@ def test_a_gang_fills_one_leaf_after_the_other_before_the_watch_shows_its_bindin
 
 
 @pytest.mark.parametrize(("is_announced", "leaf"), [(True, "b"), (False, "a")], ids=["Volcano", "kube-scheduler"])
-def test_of_nodes_that_are_not_offered_only_those_of_kube_scheduler_count(is_announced, leaf):
+def test_nodes_that_are_not_offered_count_as_capacity_for_kube_scheduler_but_not_for_volcano(is_announced, leaf):
     """Volcano may leave out a node for reasons that are unknown here. A peer may be on that of kube-scheduler."""
     state = build_cluster(build_leaves(a=2, b=3), [], {"train/g": 2})
     request = build_request(build_pod("g-0", group="g"), [name for name in state.nodes if name != "a-01"])
@@ -155,7 +155,7 @@ RATED = {  # nodes, pods on them, pods of the gang: rating of nodes for its firs
 
 
 @pytest.mark.parametrize(("nodes", "pods", "size", "expected"), RATED.values(), ids=RATED)
-def test_nodes_are_rated_by_their_place_in_the_plan_of_the_gang(nodes, pods, size, expected):
+def test_the_locality_of_a_node_depends_on_the_plan_of_the_gang(nodes, pods, size, expected):
     state = build_cluster(nodes, pods, {"train/g": size})
     task = build_pod("w-0", group="g", gpus=4 if pods is HALF_USED else 8)
     explanations = explain(score_once(build_request(task, list(state.nodes), build_policy()), state))
@@ -181,7 +181,7 @@ GONE = dict.fromkeys(RESOURCES[1:], 1)
     ],
     ids=["without domain labels", "without rails", "missing, degraded and free rail"],
 )
-def test_better_nodes_have_the_higher_scores(worse_first):
+def test_nodes_with_domain_labels_and_healthy_rails_score_higher(worse_first):
     explanations = decide(worse_first)
     assert all(explanation.score for explanation in explanations.values())
     scores = [explanations[node.metadata.name].score for node in worse_first]

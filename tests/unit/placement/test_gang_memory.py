@@ -109,7 +109,7 @@ def clusters(draw):
 
 
 @given(clusters(), st.integers(2, 40), st.data())
-def test_earlier_requests_do_not_change_decisions(cluster, size, data):
+def test_a_decision_with_memory_equals_one_without_while_no_other_gang_is_placed(cluster, size, data):
     nodes, others = cluster
     state = build_cluster(nodes, others, {"train/gang": size})
     placement_engine = RememberingEngine(state)
@@ -141,7 +141,7 @@ def test_a_gang_is_planned_again_after_it_becomes_smaller():
     assert placement_engine.score(request).target_leaf == ("b", "s-b"), "the tightest leaf"
 
 
-def test_a_plan_without_placed_pods_does_not_bind_the_gang():
+def test_the_bandwidth_of_a_plan_limits_a_gang_only_once_a_pod_is_placed_by_it():
     """The last of three pods is offered only a degraded node and waits; then a healthy one is offered too."""
     nodes = [*build_leaves(a=3), build_node("a-03", "a", "s-a", capacity={RESOURCES[0]: "2"})]
     state = build_cluster(nodes, [], {"train/g": 3})

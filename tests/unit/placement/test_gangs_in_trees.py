@@ -187,7 +187,7 @@ def test_a_pod_may_use_the_last_free_nodes_of_a_partly_placed_gang():
     assert loop.leaves(gangs["t"]) == ["a"]
 
 
-def test_nothing_is_reserved_for_a_gang_without_a_placed_pod():
+def test_a_gang_without_a_placed_pod_reserves_nothing():
     loop, gangs = build_loop(SIZES, {"o": 4, "t": 4})
     loop.decide(gangs["o"][0])
     assert loop.decide(gangs["t"][0]).plan.leaves == (("a",),)
@@ -198,7 +198,7 @@ def test_the_explanation_names_the_gang_for_which_nodes_are_left_free():
     assert texts(loop.explain_plan(gangs["t"][0]).why)[-1] == "nodes are left free for partly placed gangs: train/o"
 
 
-def test_the_explanation_names_no_gang_without_a_plan():
+def test_the_explanation_does_not_name_a_gang_without_a_plan():
     """No nodes are left free for it."""
     loop, gangs = build_loop(SIZES, {"x": 12, "o": 3, "t": 4})
     loop.place(gangs["x"][:1])

@@ -79,7 +79,7 @@ SELECTIONS = [
 ]
 
 
-def test_selectors_and_required_affinity_decide():
+def test_a_node_is_eligible_only_if_the_node_selector_and_required_affinity_match():
     for spec, expected in SELECTIONS:
         assert eligible(spec) is expected, spec
 
@@ -148,7 +148,7 @@ UNSPLIT = {  # pods on the node, the requests of a pod, pods of its gang: slots,
 
 
 @pytest.mark.parametrize(("pods", "requests", "size", "expected"), UNSPLIT.values(), ids=UNSPLIT)
-def test_slots_on_more_numa_nodes_than_necessary_are_split(pods, requests, size, expected):
+def test_a_slot_is_split_if_it_uses_more_numa_nodes_than_on_an_empty_node(pods, requests, size, expected):
     state = build_cluster([build_node("n", "leaf", rails_each=2)], pods, {"train/g": size})
     request = build_request(build_pod_with("p", requests, group="g"), ["n"], build_policy(shapes=[TWO_SIDED]))
     index = engine.PlacementEngine(state).get_index(request)

@@ -56,7 +56,7 @@ HALF = zones({GPU: 2, RESOURCES[0]: 1, RESOURCES[1]: 1}, {GPU: 2, RESOURCES[2]: 
 # --- where devices are ------------------------------------------------------------------------------------
 
 
-def test_a_shape_says_which_gpus_and_rails_are_on_which_numa_node():
+def test_a_shape_assigns_gpus_and_rails_to_numa_nodes():
     assert node() == zones({GPU: 4, RESOURCES[0]: 1, RESOURCES[1]: 1}, {GPU: 4, RESOURCES[2]: 1, RESOURCES[3]: 1})
 
 
@@ -185,7 +185,7 @@ def test_numa_nodes_are_filled_until_the_next_pod_does_not_fit(free, gpus, limit
     assert sum(count_free(held)) == sum(free) - gpus * len(assignments)
 
 
-def test_numa_nodes_without_devices_do_not_add_work():
+def test_numa_nodes_without_devices_change_neither_result_nor_cost():
     """A GB200 node reports a NUMA node for every slice of its GPUs' memory."""
     free = [{GPU: 1000, RESOURCES[0]: 1000}, {GPU: 2000}, {GPU: 2000, RESOURCES[0]: 2000}, {GPU: 2000}, *[{}] * 8]
     zones = tuple(numa.Zone(node, resources.freeze(here)) for node, here in enumerate(free))
@@ -270,7 +270,7 @@ def test_without_a_shape_bound_pods_are_subtracted_from_the_allocatable_of_an_ol
     assert list_free(build_reported_cluster(A), shape=None) == []
 
 
-def test_null_times_of_the_api_server_are_missing_times():
+def test_a_null_time_of_the_api_server_is_read_as_missing():
     status = {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": None}]}
     assert msgspec.json.decode(msgspec.json.encode(status), type=views.PodStatus).bound_at == ""
     fields = {"metadata": {"managedFields": [{"time": None, "fieldsV1": {"f:zones": {}}}]}, "zones": None}

@@ -3,7 +3,7 @@
 import placement_page
 
 
-def test_the_table_and_the_picture_are_up_to_date():
+def test_the_table_and_the_picture_of_the_page_are_up_to_date():
     stale = [path.name for path, text in placement_page.list_files().items() if path.read_text() != text]
     assert stale == [], "run: PYTHONPATH=.:tests/support python tests/support/placement_page.py"
 

@@ -158,7 +158,7 @@ def every_choice(slots, remaining, carries=lambda *_: True):
 
 
 @given(ROOMS, st.integers(1, 20), st.sets(st.sampled_from(["l0", "l1", "l2", "l3", "s0", "s1", "s2"])))
-def test_the_choice_has_the_fewest_leaves_then_spines_then_unused_slots(slots, remaining, weak):
+def test_the_chosen_leaves_are_the_fewest_then_in_the_fewest_spines_then_the_tightest(slots, remaining, weak):
     def carries(domain, level):
         return domain[0] not in weak
 

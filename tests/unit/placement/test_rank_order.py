@@ -42,7 +42,7 @@ def count_crossings(leaf_by_rank: list[str]) -> int:
 
 
 @given(order=st.permutations(range(SIZE)), existing=st.sets(st.integers(0, SIZE - 1)))
-def test_a_ring_over_two_leaves_crosses_each_once_in_any_order(order, existing):
+def test_the_ring_of_a_gang_on_two_leaves_crosses_between_them_twice_in_any_order(order, existing):
     leaf_by_rank = place_in_order(order, existing, xfew=3, xsome=6, xmore=7)
     assert set(leaf_by_rank) == {"xsome", "xmore"}
     assert count_crossings(leaf_by_rank) == 2, leaf_by_rank

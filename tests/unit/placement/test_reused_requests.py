@@ -22,7 +22,7 @@ _specs = st.builds(
 
 
 @given(st.lists(_specs, max_size=4))
-def test_reused_requests_equal_those_of_the_pod(specs):
+def test_requests_read_with_a_cache_equal_those_computed_without(specs):
     reader = resources.RequestReader(lambda amounts: amounts)
     for spec in itertools.chain.from_iterable(zip(specs, specs, strict=True)):
         assert reader.compute(spec) == resources.compute_requests(spec)

@@ -181,7 +181,7 @@ def test_a_label_that_is_not_text_does_not_affect_other_gangs():
     assert size(OF_JOB, (JOBS, obj("j", {"parallelism": 8, "template": template}))) == 8
 
 
-def test_every_watched_kind_of_gang_sizes_is_read():
+def test_gang_sizes_are_read_from_every_watched_kind():
     watched = {name: (watch.name, watch.path, watch.view) for name, watch in resources.GANG_SIZES.items()}
     assert watched == {kind.name: (kind.name, kind.path, kind.view) for kind in membership.SIZE_KINDS}
     assert len(watched) == len(membership.SIZE_KINDS)
@@ -237,7 +237,7 @@ def test_a_pod_takes_the_overhead_of_its_runtime_class():
     assert requests == {"cpu": 2250, "memory": 120 * 2**20 * 1000, "pods": 1000}
 
 
-def test_requests_of_the_pod_replace_those_of_its_containers():
+def test_pod_level_requests_replace_those_of_the_containers():
     containers = [{"name": n, "resources": {"requests": {"cpu": "1", "x.y/hca": "1"}}} for n in ("a", "b")]
     whole = {"requests": {"cpu": "6", "hugepages-2Mi": "4Mi", "x.y/hca": "9"}, "limits": {"cpu": "8", "memory": "1k"}}
     counted = {"cpu": 6000, "memory": 1000 * 1000, "hugepages-2Mi": 4 * 2**20 * 1000, "x.y/hca": 2000, "pods": 1000}
