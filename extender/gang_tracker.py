@@ -98,7 +98,7 @@ class GangTracker:
 
     def _find_mixed_policies(self, tracked: _TrackedGang, first: object_info.PodInfo) -> Sequence[Outcome]:
         """Return a new outcome if pods of a gang were admitted under several versions of the policy."""
-        mixed = self._assessor.describe_mixture(first.gang)
+        mixed = self._assessor.describe_mixed_policies(first.gang)
         is_new, tracked.mixed = mixed != tracked.mixed, mixed
         return (Outcome(MIXED, first.gang, first, (mixed,)),) if is_new and mixed else ()
 

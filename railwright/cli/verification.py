@@ -43,7 +43,7 @@ def verify(arguments: argparse.Namespace) -> int:
     files = [("standard input" if path == "-" else pathlib.PurePath(path).stem, path) for path in words]
     with output.show_progress("reading the log"):
         assessment = report.assess_logs(
-            [(name, _read_log(path)) for name, path in files], report.Expected(arguments.rails)
+            [(name, _read_log(path)) for name, path in files], report.ExpectedRails(arguments.rails)
         )
     return _print_report(assessment, arguments)
 
@@ -97,7 +97,7 @@ class _Log(NamedTuple):
 def _verify_job(arguments: argparse.Namespace, kind: str, name: str) -> int:
     """Report from the logs of a job's pods whether they used RDMA."""
     namespace, name = job_pods.resolve_name(arguments, kind, name)
-    expected = report.Expected(arguments.rails)
+    expected = report.ExpectedRails(arguments.rails)
 
     async def read(client: clients.Client) -> report.Report:
         pods = await job_pods.find_pods(client, namespace, kind, name)
@@ -116,25 +116,25 @@ def _verify_job(arguments: argparse.Namespace, kind: str, name: str) -> int:
 
 async def _read_expectations(
     client: clients.Client, namespace: str, pods: Sequence[job_pods.Pod]
-) -> dict[str, report.Expected]:
+) -> dict[str, report.ExpectedRails]:
     """Return the rails to expect of each pod, by its name and by its host name.
 
     They are those that the pod's preflight found, otherwise the number in its injection record.
     """
 
-    async def read(pod: job_pods.Pod) -> report.Expected:
+    async def read(pod: job_pods.Pod) -> report.ExpectedRails:
         found = found_rails.FoundRails()
         if any(container.name == names.PREFLIGHT_CONTAINER for container in pod.spec.init_containers or ()):
             path = f"/api/v1/namespaces/{namespace}/pods/{pod.metadata.name}/log"
             query = {"container": names.PREFLIGHT_CONTAINER, "limitBytes": str(_MAX_PREFLIGHT_BYTES)}
             with contextlib.suppress(errors.ApiError):  # it has not started
-                found = found_rails.read((await client.get(path, query)).decode(errors="replace"))
+                found = found_rails.find_rails((await client.get(path, query)).decode(errors="replace"))
         if found.rails:
             devices = {rail.device: rail.name for rail in found.rails if rail.device}
-            return report.Expected(len(found.rails), devices)
-        return report.Expected(len(intent.read_record(pod).rails or ()) or None)
+            return report.ExpectedRails(len(found.rails), devices)
+        return report.ExpectedRails(len(intent.read_record(pod).rails or ()) or None)
 
-    by_pod: dict[str, report.Expected] = {}
+    by_pod: dict[str, report.ExpectedRails] = {}
     for pod, own in zip(pods, await cluster_access.gather(read, pods, at_once=_MAX_CONCURRENT_LOGS), strict=True):
         by_pod[pod.metadata.name] = own
         by_pod.setdefault(pod.spec.hostname or pod.metadata.name, own)  # as NCCL names the host
@@ -247,7 +247,7 @@ async def _read_counters(
         name, container = pod.metadata.name, next(iter(_choose_containers(pod)))
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/exec"
         try:
-            readings[name] = counters.parse(await client.execute(path, container, counters.COMMAND))
+            readings[name] = counters.parse_output(await client.execute(path, container, counters.COMMAND))
         except errors.ClusterError as error:  # also of a node that does not answer
             if isinstance(error, errors.ApiError) and error.status in (401, 403):
                 raise

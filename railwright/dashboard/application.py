@@ -35,7 +35,7 @@ class Feed:
         source: str,
         list_problems: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        """`source`: the cluster or file, as the header shows it. `list_problems` returns the problems with its data."""
+        """`source`: the cluster or file, as the header shows it. `list_problems` returns the problems of the source."""
         self.builder = builder
         self._source, self._list_problems = source, list_problems
         self._body = b""

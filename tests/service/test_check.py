@@ -53,13 +53,13 @@ def check(installation, capsys):
     return call
 
 
-async def test_a_healthy_installation_is_one_line(check):
+async def test_check_prints_one_line_for_a_healthy_installation(check):
     code, out, _ = await check()
     assert code == 0
     assert re.fullmatch(r"\d+ checks: \d+ passed, \d+ skipped \(-v lists all\)\n", out)
 
 
-async def test_a_terminal_shows_what_is_read_and_then_the_rows(installation):
+async def test_check_shows_its_progress_on_a_terminal_before_the_results(installation):
     installation.held["version"] = asyncio.Event()
     ours, theirs = pty.openpty()
     process = await start(installation, "-v", stdin=theirs, stdout=theirs, stderr=theirs)
@@ -99,7 +99,7 @@ async def test_check_prints_the_install_command_if_the_namespace_has_no_installa
     ]
 
 
-async def test_check_with_wait_shows_what_fails_and_prints_the_last_result(installation):
+async def test_check_with_wait_prints_failures_on_stderr_and_only_the_last_result(installation):
     policy = installation.trees["policy"][0]["data"]
     valid = policy["policy.yaml"]
     policy["policy.yaml"] = valid.replace("transport: roce", "transport: rocev2").replace("infiniband", "ib2")
@@ -143,7 +143,7 @@ async def test_check_with_wait_stops_early_only_if_every_failure_needs_a_change(
     assert (time.monotonic() - begin > 2) == waits
 
 
-async def test_the_picture_shows_the_rows_and_needs_no_network(installation, tmp_path):
+async def test_the_picture_of_check_shows_a_failed_row_and_loads_no_web_resources(installation, tmp_path):
     """Draw docs/check.svg with RAILWRIGHT_PICTURES=1."""
     pictures = os.environ.get("RAILWRIGHT_PICTURES")
     picture = installations.ROOT / "docs" / "check.svg" if pictures else tmp_path / "check.svg"
@@ -163,7 +163,7 @@ async def test_the_picture_shows_the_rows_and_needs_no_network(installation, tmp
     assert "url(" not in picture.read_text().replace("url(#", "")
 
 
-async def test_missing_permissions_are_named_and_exit_two(installation, check):
+async def test_check_names_missing_permissions_and_exits_with_2(installation, check):
     installation.forbidden = {"nodes", "railwright-webhook-secret"}
     code, out, err = await check()
     rights = ["list nodes -A", "get secrets/railwright-webhook-tls -n railwright-system"]
@@ -183,7 +183,7 @@ async def test_missing_permissions_are_named_and_exit_two(installation, check):
 FAULTS = {"pods": 403, "nodes": 500, "namespaces": objects_stub.GARBAGE}
 
 
-async def test_an_unreadable_source_is_reported_and_other_checks_run(cluster, tmp_path):
+async def test_a_snapshot_has_the_reason_for_each_kind_that_could_not_be_read(cluster, tmp_path):
     cluster.stored["/version"] = {"gitVersion": "v1.35.0"}
     cluster.fault = lambda asked: 403 if asked.method == "POST" else FAULTS.get(asked.path.rpartition("/")[2])
     async with api_stub.connected(tmp_path, cluster.port) as client:
@@ -203,7 +203,7 @@ def closed_port():
         yield port
 
 
-def test_an_absent_api_server_is_one_sentence_with_the_fix(tmp_path, capsys, closed_port):
+def test_check_names_an_unreachable_api_server_in_one_sentence_with_the_fix(tmp_path, capsys, closed_port):
     assert main(["check", "--kubeconfig", api_stub.kubeconfig(tmp_path, closed_port)]) == 2
     captured = capsys.readouterr()
     row, sentence, fix, see, folded, summary = captured.out.splitlines()

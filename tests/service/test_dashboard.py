@@ -103,14 +103,14 @@ async def test_a_browser_gets_all_files_of_the_page_over_one_connection(shown):
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.1", ""])
-async def test_other_host_names_are_refused(shown, session, host):
+async def test_the_dashboard_refuses_a_host_header_that_does_not_name_the_loopback_interface(shown, session, host):
     for path in ("", "api/overview", "page/app.js"):
         async with session.get(shown[0] + path, headers={"Host": host}) as response:
             assert response.status == 421
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-async def test_the_dashboard_only_reads(shown, session, method):
+async def test_the_dashboard_refuses_methods_other_than_get_and_head(shown, session, method):
     async with session.request(method, f"{shown[0]}api/why", data=b"x" * 100_000) as response:
         assert response.status == 405
         assert response.headers["Allow"] == "GET, HEAD"
@@ -119,7 +119,7 @@ async def test_the_dashboard_only_reads(shown, session, method):
 @pytest.mark.parametrize(
     "path", ["page/../../pyproject.toml", "page/%2e%2e/assets.py", "page/..%2fapplication.py", "page/", "/etc/passwd"]
 )
-async def test_no_other_file_is_served(shown, path):
+async def test_the_dashboard_serves_no_file_outside_of_its_page(shown, path):
     host, number = shown[0].removeprefix("http://").rstrip("/").split(":")
     reader, writer = await asyncio.open_connection(host, int(number))
     writer.write(f"GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
@@ -178,7 +178,7 @@ async def test_only_users_who_may_get_the_path_read_the_dashboard(guarded, sessi
         assert response.status == 401  # neither in another scheme nor in the address
 
 
-async def test_a_user_sees_which_lists_are_forbidden(tmp_path, session):
+async def test_the_dashboard_names_the_lists_that_its_user_may_not_read(tmp_path, session):
     server = dashboard_servers.write_small(tmp_path)
     server.fault = lambda request: 403 if request.path.endswith("/nodes") else None
     async with server.open(tmp_path) as kubeconfig, dashboard_servers.over(kubeconfig, tmp_path) as url:

@@ -63,7 +63,9 @@ async def choose_gang(page, key: str) -> None:
 @pytest.mark.parametrize(
     ("width", "height", "scheme"), [(390, 844, "dark"), (1440, 900, "light")], ids=["phone-dark", "laptop-light"]
 )
-async def test_the_page_shows_the_cluster(chrome, shown, width, height, scheme):
+async def test_the_page_shows_gangs_and_nodes_at_both_widths_without_accessibility_violations(
+    chrome, shown, width, height, scheme
+):
     async with chrome.tab(width, height) as page:
         await page.prefer(prefers_color_scheme=scheme)
         await page.open(shown[0])
@@ -135,7 +137,7 @@ async def test_the_page_of_the_extender_takes_a_token_and_shows_that_its_server_
 @pytest.mark.skipif(
     "RAILWRIGHT_PICTURES" not in os.environ, reason="RAILWRIGHT_PICTURES=1 draws docs/dashboard.png again"
 )
-async def test_the_picture_of_the_documentation(chrome, tmp_path):
+async def test_the_picture_of_the_dashboard_is_drawn_for_the_documentation(chrome, tmp_path):
     dashboard_servers.build_pictured_cluster().write(tmp_path)
     async with dashboard_servers.command(tmp_path) as url, chrome.tab(1500, 1000) as tab:
         await tab.prefer(prefers_color_scheme="light")

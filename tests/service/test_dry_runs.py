@@ -75,7 +75,7 @@ async def test_changes_and_warnings_of_a_dry_run_are_read(tmp_path):
     async with serving(
         tmp_path, lambda pod: web.json_response(complete(pod), status=201, headers={"Warning": header})
     ) as (client, queries):
-        answer = await dry_runs.ask(client, TEMPLATE)
+        answer = await dry_runs.preview_by_dry_run(client, TEMPLATE)
     assert isinstance(answer, previews.AdmissionPreview)
     assert [warning.line for warning in answer.warnings] == ['Kubernetes: say "hello" to C:\\']
     assert queries == ["dryRun=All", "dryRun=All"]
@@ -104,13 +104,15 @@ async def test_changes_and_warnings_of_a_dry_run_are_read(tmp_path):
         (403, 'pods "p" is forbidden: exceeded quota', 'pods "p" is forbidden: exceeded quota'),
     ],
 )
-async def test_each_error_of_the_api_server_has_its_meaning(tmp_path, status, message, expected):
+async def test_a_failed_dry_run_is_a_rejection_unless_the_right_or_the_namespace_is_missing(
+    tmp_path, status, message, expected
+):
     async with serving(tmp_path, refuse(status, message)) as (client, _):
         if isinstance(expected, output.UnreadableError):
             with pytest.raises(output.UnreadableError, match=str(expected)):
-                await dry_runs.ask(client, TEMPLATE)
+                await dry_runs.preview_by_dry_run(client, TEMPLATE)
         else:
-            answer = await dry_runs.ask(client, TEMPLATE)
+            answer = await dry_runs.preview_by_dry_run(client, TEMPLATE)
             assert (answer.outcome, answer.message) == ("refused", expected)
 
 
@@ -125,17 +127,17 @@ async def test_the_diff_of_a_dry_run_shows_no_reordered_labels(run):
     assert not [line for line in out.splitlines() if line.startswith("-")]
 
 
-async def test_a_record_that_cannot_be_read_is_named(run):
+async def test_explain_file_names_an_injection_record_that_it_cannot_read(run):
     metadata = {**POD["metadata"], "annotations": {"railwright.io/injection": "copied"}}
     code, _, err = await run(lambda pod: web.json_response(pod, status=201), {**POD, "metadata": metadata}, "explain")
     assert (code, "annotation railwright.io/injection of the dry-run pod is no record that" in err) == (2, True), err
 
 
-async def test_other_answers_are_errors_of_the_cluster(tmp_path):
+async def test_a_dry_run_raises_if_the_api_server_answers_429_or_401_or_no_pod(tmp_path):
     for answer in (refuse(429, "busy"), refuse(401, "Unauthorized"), lambda _: web.json_response([1], status=201)):
         async with serving(tmp_path, answer) as (client, _):
             with pytest.raises(errors.ClusterError):
-                await dry_runs.ask(client, TEMPLATE)
+                await dry_runs.preview_by_dry_run(client, TEMPLATE)
 
 
 @pytest.fixture
@@ -206,7 +208,7 @@ def build_job(metadata: dict, template: dict) -> dict:
     ],
     ids=["on the pod", "in the template", "on the Job", "on Job and namespace", "on the namespace"],
 )
-async def test_the_dry_run_shows_the_decision_of_the_api_server(
+async def test_explain_file_shows_how_the_api_server_admits_a_pod_in_both_modes(
     run, tree, is_namespace_labelled, is_denied, denies, mode
 ):
     """In mode warn the label of a workload is not copied into its template, so its pods are created without it."""
@@ -301,7 +303,7 @@ def admit_unchanged(warning: str = ""):
         (admit_unchanged(WOULD_REJECT), EXPORTED, "", {}, 0, UNCHANGED, "0 rejected, 1 unchanged"),
     ],
 )
-async def test_a_pod_that_is_not_injected_is_reported_as_not_injected(
+async def test_explain_file_says_why_a_dry_run_injected_nothing(
     run, admit, pod, policy, objects, code, outcome, counts
 ):
     given, out, _ = await run(admit, pod, "explain", policy=policy, objects=objects)
@@ -354,7 +356,7 @@ async def test_lint_names_the_rejection_by_a_misspelt_fabric_of_the_namespace(ru
     assert "error M02 Pod p: label railwright.io/fabric of namespace prod 'rocee' is not a fabric of the policy" in out
 
 
-async def test_lint_says_that_it_does_not_know_the_labels_of_a_namespace(run):
+async def test_lint_names_a_namespace_whose_labels_it_may_not_read(run):
     objects = {NAMESPACE: api_stub.status(403)}
     _, _, err = await run(refuse(403, ""), UNLABELLED, "lint", policy=POLICY, objects=objects)
     assert "railwright: the labels of namespace prod cannot be read; " in err
@@ -405,7 +407,7 @@ UNREADABLE = {NAMESPACE: api_stub.status(403)}
         ),
     ],
 )
-async def test_a_pod_opted_in_by_its_namespace_is_reported_as_opted_in(run, policy, pod, objects, said):
+async def test_explain_file_counts_the_label_of_the_namespace_as_an_opt_in(run, policy, pod, objects, said):
     def admit(created: dict) -> web.Response:
         return web.json_response(created, status=201, headers={"Warning": '299 - "NotInjected by X"'})
 

@@ -92,7 +92,7 @@ async def test_a_pod_that_does_not_exist_is_an_error(run):
         (("",), "pod/NAME -n NAMESPACE"),
         (("a/b/c",), "pod/NAME -n NAMESPACE"),
         (("a/b", "-n", "c"), "another namespace"),
-        (("a/b", "--policy", "p"), "--policy: only `explain FILE` has it; leave it out"),
+        (("a/b", "--policy", "p"), "--policy: only `explain FILE` has this option; leave it out"),
     ],
 )
 def test_wrong_arguments_are_reported_with_the_fix(arguments, said, capsys):
@@ -114,7 +114,7 @@ async def test_the_error_of_the_extender_is_shown_rather_than_that_of_another_sc
     path = "/api/v1/namespaces/railwright-system/services/{service}/proxy/{path:.*}"
     async with api_stub.serve_routes(web.get(path, answer)) as port, api_stub.connected(tmp_path, port) as client:
         with pytest.raises(extender_answers.NoExtenderError) as raised:
-            await extender_answers.ask(client, "train", "w-0", "s3cret")
+            await extender_answers.ask_extender(client, "train", "w-0", "s3cret")
     assert reason in str(raised.value)
     assert "`railwright check` names it" in str(raised.value)
     assert seen == ["https:railwright-extender:8713"]
@@ -502,7 +502,7 @@ async def test_a_pod_that_its_namespace_opts_in_is_a_finding(cluster, run, names
         ("roce", "", "fabric roce may not be used in namespace prod: its labels do not"),
     ],
 )
-async def test_a_label_that_admission_rejects_is_the_cause(cluster, run, of_pod, of_namespace, said):
+async def test_explain_pod_names_a_label_that_admission_rejects_as_the_cause(cluster, run, of_pod, of_namespace, said):
     keep_config_map(cluster, "railwright-policy", {"policy.yaml": f"{POLICY}    namespaces: {{team: a}}\n"})
     labels = [{"railwright.io/fabric": label} if label else {} for label in (of_pod, of_namespace)]
     cluster.keep(NAMESPACE, {"metadata": {"name": "prod", "labels": labels[1]}})

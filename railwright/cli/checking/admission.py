@@ -1,4 +1,4 @@
-"""Rows about admission: the webhook configurations, the policy, and the ValidatingAdmissionPolicies."""
+"""Checks of admission: the webhook configurations, the policy, and the ValidatingAdmissionPolicies."""
 
 import functools
 import importlib.resources
@@ -38,8 +38,8 @@ _Hook = Mapping[str, Any]  # an entry of a webhook configuration
 
 
 @functools.cache
-def read_expected() -> Mapping[str, _Hook]:
-    """Return this release's entries of manifests/base/admission.yaml by name, for this installation."""
+def read_shipped_entries() -> Mapping[str, _Hook]:
+    """Return the webhook entries that this release ships, by name, with the names of this installation."""
     content = importlib.resources.files("railwright.cli.checking").joinpath("webhook_entries.json").read_text()
     content = content.replace(f'"{names.NAMESPACE}"', f'"{NAMESPACE}"').replace('"railwright-webhook"', f'"{WEBHOOK}"')
     return {hook["name"]: hook for hook in json.loads(content)}
@@ -51,9 +51,9 @@ def check_webhook_entries(snapshot: Snapshot) -> Result:
 
     Compares each entry with `manifests/base/admission.yaml`. A URL, more rules, and more namespaces that are excluded
     or selected by name are allowed. Without the MutatingWebhookConfiguration the API server does not call the webhook:
-    the admission policy rejects labelled pods, or they run over TCP. `railwright disable` deletes it; while its copy
-    has it, the fix is `railwright enable`. Without the ValidatingWebhookConfiguration an invalid policy can be stored;
-    the servers still do not use it.
+    the admission policy rejects labelled pods, or they run over TCP. `railwright disable` deletes it and keeps a copy
+    in a ConfigMap; `railwright enable` restores it. Without the ValidatingWebhookConfiguration an invalid policy can be
+    stored; the servers still do not use it.
 
     - With a wider selector or fewer match conditions, other pods depend on the webhook; with a narrower one, opted-in
       pods bypass it.
@@ -77,26 +77,30 @@ def check_webhook_entries(snapshot: Snapshot) -> Result:
                 )
             return fail(f"{missing}: the API server does not call the webhook")
     installed = {str(hook.get("name")): hook for hook in snapshot.hooks}
-    expected = read_expected()
+    expected = read_shipped_entries()
     if absent := [name for name in expected if name not in installed]:
         return fail(f"missing: {', '.join(absent)}")
     pairs = [(name, installed[name], shipped) for name, shipped in expected.items()]
-    if different := [f"{name}: {problem}" for name, hook, shipped in pairs for problem in _compare(hook, shipped)]:
+    if different := [
+        f"{name}: {problem}" for name, hook, shipped in pairs for problem in _find_differences(hook, shipped)
+    ]:
         return fail(text.join_first(different, 3))
-    if unusual := [f"{name}: {problem}" for name, hook, shipped in pairs for problem in _compare_calls(hook, shipped)]:
+    if unusual := [
+        f"{name}: {problem}" for name, hook, shipped in pairs for problem in _find_call_differences(hook, shipped)
+    ]:
         fix = f"apply the entries again: {{apply webhook.failurePolicy=Fail}}; or {_EDIT}"
         return warn(text.join_first(unusual, 3), fix)
     if copy:
         return warn(_COPY_LEFT, _ENABLE)
     if unexpected := sorted(installed.keys() - expected.keys()):
-        return warn(f"entries that this release does not have: {', '.join(unexpected)}")
+        return warn(f"the webhook configurations have entries that this release does not ship: {', '.join(unexpected)}")
     return ok(text.format_count(len(installed), "entry"))
 
 
-def _compare(hook: _Hook, expected: _Hook) -> Iterator[str]:
-    """Yield what has another effect than in the release."""
-    installed = _list_fields(hook)
-    for field, shipped in _list_fields(expected).items():
+def _find_differences(hook: _Hook, expected: _Hook) -> Iterator[str]:
+    """Yield each field of an installed entry that has another effect than in the shipped one."""
+    installed = _read_compared_fields(hook)
+    for field, shipped in _read_compared_fields(expected).items():
         if field in ("rules", "matchConditions", "excluded namespaces"):
             if missing := sorted(shipped - installed[field]):
                 yield f"its {field} lack {text.join_first(missing, 3)}"
@@ -105,8 +109,8 @@ def _compare(hook: _Hook, expected: _Hook) -> Iterator[str]:
             yield f"{field} is {actual}, expected {wanted}"
 
 
-def _compare_calls(hook: _Hook, expected: _Hook) -> Iterator[str]:
-    """Yield what has another effect than in the release while the webhook is down or slow."""
+def _find_call_differences(hook: _Hook, expected: _Hook) -> Iterator[str]:
+    """Yield the failurePolicy and the timeoutSeconds of an installed entry, if they differ from the shipped ones."""
     failure, shipped_failure = hook.get("failurePolicy", "Fail"), expected["failurePolicy"]
     if failure != shipped_failure:
         yield f"failurePolicy is {failure}, expected {shipped_failure}"
@@ -115,8 +119,8 @@ def _compare_calls(hook: _Hook, expected: _Hook) -> Iterator[str]:
         yield f"timeoutSeconds is {seconds}, expected {fewest} to {_MAX_SECONDS}"
 
 
-def _list_fields(hook: _Hook) -> Mapping[str, set[str]]:
-    """Return what has to be as in the release, without namespaces that are selected by name."""
+def _read_compared_fields(hook: _Hook) -> Mapping[str, set[str]]:
+    """Return the compared fields of an entry as sets of texts, without namespaces that it selects by name."""
     service, url = get_map(hook, "clientConfig", "service"), get_path(hook, "clientConfig", "url")
     selected = {
         selector: {
@@ -170,7 +174,7 @@ def check_policy(snapshot: Snapshot) -> Result:
         )
         return fail("\n".join(map(str, result.errors[:_MAX_ERRORS])), validate)
     if not result.document.is_enforced:
-        return warn("it is in mode warn: opted-in pods are admitted unchanged, with a warning", _ENFORCE)
+        return warn("the policy is in mode warn: opted-in pods are admitted unchanged, with a warning", _ENFORCE)
     fabrics = snapshot.fabrics
     return ok(f"{_CONFIGMAP}, {text.format_count(len(fabrics), 'fabric')}: {text.join_first(fabrics, 5)}")
 
@@ -201,7 +205,7 @@ def check_admission_policy(snapshot: Snapshot) -> Result:
                 "the admission policies deny opted-in pods, because mode warn adds no record",
                 f"{_ENFORCE}. Until then let opted-in pods pass: {{apply admissionPolicy.mode=Warn}}",
             )
-        return ok("they let opted-in pods pass, as mode warn requires")
+        return ok("the admission policies let opted-in pods pass, because the policy is in mode warn")
     if unbound := text.join_first((name for name in own if not actions[name]), 5):
         fix = _ENABLE if snapshot.peek("disabled") else ""
         return fail(f"{unbound} has no ValidatingAdmissionPolicyBinding, so it has no effect", fix)

@@ -1,4 +1,4 @@
-"""Rows about certificates: Secret, key, host and validity for each server, and the webhook entries' caBundle.
+"""Checks of certificates: Secret, key, host and validity for each server, and the webhook entries' caBundle.
 
 Without permission to read Secrets, only the caBundle is checked.
 """
@@ -57,9 +57,9 @@ def check_certificates(snapshot: Snapshot, server: str) -> Result:
         )
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if snapshot.now >= end:
-        return fail(f"expired {_format(end)}", _READ_LOG)
+        return fail(f"expired {_format_time(end)}", _READ_LOG)
     if snapshot.now < begin:
-        return fail(f"valid only from {_format(begin)}", "compare the clocks of the hosts: date -u")
+        return fail(f"valid only from {_format_time(begin)}", "compare the clocks of the hosts: date -u")
     urls = [""]
     if server == WEBHOOK:
         snapshot.require("mutating")  # its entries name the host
@@ -75,8 +75,8 @@ def check_certificates(snapshot: Snapshot, server: str) -> Result:
         )
     if inventory.is_renewal_due(certificate, snapshot.now):
         left = "less than a third of its time is left, and it has not been renewed"
-        return warn(f"valid until {_format(end)}: {left}", _READ_LOG)
-    return ok(f"valid until {_format(end)}")
+        return warn(f"valid until {_format_time(end)}: {left}", _READ_LOG)
+    return ok(f"valid until {_format_time(end)}")
 
 
 @row(
@@ -88,7 +88,7 @@ def check_certificates(snapshot: Snapshot, server: str) -> Result:
 def check_ca_bundle(snapshot: Snapshot) -> Result:
     """Every caBundle verifies the webhook certificate.
 
-    This breaks when manifests are applied again over a filled `caBundle`, or when certificate and CA are replaced
+    Verification fails after manifests are applied over a filled `caBundle`, or after certificate and CA are replaced
     together.
 
     Warns if `railwright-certs` has reported in the last hour that another writer overwrites a caBundle again and again
@@ -109,7 +109,9 @@ def check_ca_bundle(snapshot: Snapshot) -> Result:
             ends.append(x509.load_pem_x509_certificate(issuer).not_valid_after_utc)
         elif pair:
             problems.append(f"{hook.get('name')}: its caBundle does not verify the webhook's certificate")
-    writers = [f"{event.involved_object.kind}: {event.message}" for event in snapshot.list_recent("overwritten")[:1]]
+    writers = [
+        f"{event.involved_object.kind}: {event.message}" for event in snapshot.list_recent_events("overwritten")[:1]
+    ]
     if problems:
         return fail("; ".join([text.join_first(problems, 3), *writers]))
     snapshot.require(_WEBHOOK_SECRET)
@@ -117,11 +119,11 @@ def check_ca_bundle(snapshot: Snapshot) -> Result:
         return warn(writers[0])
     end = min(ends)
     if snapshot.now >= end:
-        return fail(f"the CA expired {_format(end)}")
+        return fail(f"the CA expired {_format_time(end)}")
     if end - snapshot.now < _CA_NOTICE:
-        return warn(f"the CA expires {_format(end)}")
-    return ok(f"{text.format_count(len(hooks), 'entry')}, by a CA that is valid until {_format(end)}")
+        return warn(f"the CA expires {_format_time(end)}")
+    return ok(f"{text.format_count(len(hooks), 'entry')}, by a CA that is valid until {_format_time(end)}")
 
 
-def _format(time: dt.datetime) -> str:
+def _format_time(time: dt.datetime) -> str:
     return f"{time:%Y-%m-%d %H:%M} UTC"

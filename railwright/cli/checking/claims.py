@@ -1,4 +1,4 @@
-"""Rows about fabrics with rails in claims: DeviceClasses, devices and pairs of each node.
+"""Checks of fabrics with rails in claims: DeviceClasses, devices and pairs of each node.
 
 Each runs once for each such fabric and names it in its result.
 """
@@ -75,14 +75,18 @@ def check_claim_devices(snapshot: Snapshot, claims: claim_templates.ClaimedFabri
             f"no ResourceSlice has a device of DeviceClass {claims.device_class}: pods stay Pending",
             "check the pods of the driver, and their right to write ResourceSlices: kubectl get resourceslices",
         )
-    problems = [f"{node}: {problem}" for node, listed in nodes.items() for problem in _find_problems(claims, listed)]
+    problems = [
+        f"{node}: {problem}" for node, listed in nodes.items() for problem in _find_missing_devices(claims, listed)
+    ]
     counts = f"{text.format_count(len(nodes), 'node')}, {text.format_count(len(claims.rails), 'rail')}"
     if not claims.pair_attribute:
         return warn_of(problems, counts)
     with_gpus = {node: listed for node, listed in nodes.items() if _list_devices(listed, claims.accelerator_class)}
     if not with_gpus:
         return fail(f"no node with rails has a device of DeviceClass {claims.accelerator_class}")
-    if unpaired := [f"{node}: {pair}" for node, listed in with_gpus.items() if (pair := _compare(claims, listed))]:
+    if unpaired := [
+        f"{node}: {pair}" for node, listed in with_gpus.items() if (pair := _describe_unpairable(claims, listed))
+    ]:
         fix = f"pair by an attribute that both drivers publish: {rows.EDIT_POLICY}"
         waiting = f"{text.join_first(unpaired, 4)}: pods that need a pair stay Pending there"
         return fail("; ".join([waiting, *problems[:4]]), fix)
@@ -99,8 +103,8 @@ def _read_values(named: _Named, device_class: str, attribute: str) -> list[str]:
     return sorted(map(str, values))
 
 
-def _find_problems(claims: claim_templates.ClaimedFabric, named: _Named) -> Iterator[str]:
-    """Yield each rail of which a node has too few devices, with the values that its NICs have."""
+def _find_missing_devices(claims: claim_templates.ClaimedFabric, named: _Named) -> Iterator[str]:
+    """Yield a text for each rail of which a node has too few devices, with the attribute's values of its NICs."""
     for rail in claims.rails.values():
         count = sum(rail.resource in own for _, own in named)
         if count < claims.devices_per_rail:
@@ -111,8 +115,8 @@ def _find_problems(claims: claim_templates.ClaimedFabric, named: _Named) -> Iter
             yield f"{rail.name} has {devices} with {rail.attribute} {wanted}; there is {there}"
 
 
-def _compare(claims: claim_templates.ClaimedFabric, named: _Named) -> str:
-    """Return the values of the attribute of pairs if no GPU and NIC of a node have an equal one, otherwise ""."""
+def _describe_unpairable(claims: claim_templates.ClaimedFabric, named: _Named) -> str:
+    """Return the values of `pairBy` of a node's GPUs and NICs, if no GPU and NIC have an equal one; otherwise ""."""
     gpus = _read_values(named, claims.accelerator_class, claims.pair_attribute)
     nics = _read_values(named, claims.device_class, claims.pair_attribute)
     if not {*gpus}.isdisjoint(nics):

@@ -96,7 +96,7 @@ def _format_summary(results: Sequence[Result], *, verbose: bool) -> Line:
 
 
 def explain(anchor: str) -> int:
-    """Print the explanation of a row, or all names for "". Return 0. Raise UnreadableError for an unknown row."""
+    """Print the explanation of a row, or the names of all rows for "", and return 0. Raise UnreadableError."""
     if not anchor:
         width = max(map(len, ROWS))
         for item in ROWS.values():
@@ -119,7 +119,7 @@ async def check(client: clients.Client, arguments: argparse.Namespace, problem: 
     """Return 0 if all checks passed, 1 if one failed (--strict: or warned), 2 if the cluster could not be read.
 
     Without --allow-unread, 2 also if the caller may not read some objects. `problem` is the error of a
-    request that has just failed, so the first check sends none.
+    request that has just failed; then the first run sends no request.
     """
     results = await _run_until_passed(client, arguments, problem)
     code = get_exit_code(results, strict=arguments.strict, allow_unread=arguments.allow_unread)
@@ -160,7 +160,7 @@ def _is_unreachable(results: Sequence[Result]) -> bool:
 async def _run_until_passed(client: clients.Client, arguments: argparse.Namespace, problem: str) -> list[Result]:
     """Run the checks and return the results. With --wait, repeat them until none fails or the time is up.
 
-    Stop earlier if only lasting failures are left for `_LASTING_RUNS` runs.
+    Stop earlier if for `_LASTING_RUNS` runs all failures are lasting: only a change by the operator ends them.
     """
     end, status, lasting_runs = time.monotonic() + arguments.wait, f"reading {client.host}", 0
     while True:
@@ -172,7 +172,7 @@ async def _run_until_passed(client: clients.Client, arguments: argparse.Namespac
             return results
         lasting_runs = lasting_runs + 1 if all(result.lasting for result in failures) else 0
         if lasting_runs == _LASTING_RUNS:
-            output.print_note("stopped waiting: what fails needs a change, as its fix says")
+            output.print_note("stopped waiting: the failed checks need the changes that their fixes name")
             return results
         failed = [f"{result.check}: {result.detail}" for result in results if result.state is State.FAIL]
         waiting = f"waiting for {'; '.join(failed) or 'warnings'}".replace("\n", "; ")

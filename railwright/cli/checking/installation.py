@@ -1,4 +1,4 @@
-"""Rows about the API server and the installed Deployments and Services."""
+"""Checks of the API server and the installed Deployments and Services."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -100,7 +100,9 @@ def check_replicas(snapshot: Snapshot, server: str) -> Result:
         apply = "apply the roles again: {apply}"
         if server == WEBHOOK and any("resourceclaimtemplates" in line for line in stale):
             apply = f"{shortcomings.GRANT_CLAIMS}: {{apply webhook.claims=true}}"
-        return warn("; ".join(stale[:3]), f"its log names the missing permission, or the error: {read_log}; {apply}")
+        return warn(
+            "; ".join(stale[:3]), f"the server's log names the missing right, or the error: {read_log}; {apply}"
+        )
     if desired == 1 and server == WEBHOOK:
         return warn(
             "1 replica: opted-in pods cannot be created while it restarts or its node is drained", scale, lasting=True
@@ -124,8 +126,7 @@ def _find_reasons(pod: Any) -> Iterator[str]:
 def check_images(snapshot: Snapshot) -> Result:
     """CLI and server versions match.
 
-    An image tag such as `latest` names no version: the row is then not ticked, because it is not known which release
-    runs.
+    Skipped if the image tag, such as `latest`, names no version.
     """
     images = {
         name: str(get_path(container, "image"))

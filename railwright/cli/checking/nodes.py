@@ -1,4 +1,4 @@
-"""Rows about networks, device pools, node shapes and domains.
+"""Checks of networks, device pools, node shapes and domains.
 
 Each runs once for each fabric and names it in its result, except the row about node shapes.
 """
@@ -37,10 +37,10 @@ def _list_pools(fabric: model.Fabric) -> list[str]:
 
 def _list_accelerated(snapshot: Snapshot) -> list[object_info.NodeInfo]:
     """Return the nodes with at least one accelerator, healthy or not."""
-    return [node for node in snapshot.cluster.nodes.values() if _has_any(node, snapshot.accelerators)]
+    return [node for node in snapshot.cluster.nodes.values() if _has_device_of(node, snapshot.accelerators)]
 
 
-def _has_any(node: object_info.NodeInfo, names_of_resources: Iterable[str]) -> bool:
+def _has_device_of(node: object_info.NodeInfo, names_of_resources: Iterable[str]) -> bool:
     """True if a node has at least one device of these resources, healthy or not."""
     return any(node.capacity.get(name) or node.allocatable.get(name) for name in names_of_resources)
 
@@ -48,7 +48,7 @@ def _has_any(node: object_info.NodeInfo, names_of_resources: Iterable[str]) -> b
 def list_nodes(snapshot: Snapshot, fabric: model.Fabric) -> list[object_info.NodeInfo]:
     """Return the nodes with accelerators and, if the fabric has device pools, with at least one pool."""
     pools = _list_pools(fabric)
-    return [node for node in _list_accelerated(snapshot) if not pools or _has_any(node, pools)]
+    return [node for node in _list_accelerated(snapshot) if not pools or _has_device_of(node, pools)]
 
 
 @row(
@@ -86,7 +86,7 @@ def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Result:
 def _find_shortcoming(
     snapshot: Snapshot, fabric: model.Fabric, states: Mapping[Code, State], fix: str = ""
 ) -> Result | None:
-    """Return the first of these codes that the webhook would warn of, with its state; None if there is none."""
+    """Return a result for the webhook's warning about a fabric with the first of these codes; None if there is none."""
     found = shortcomings.find_fabric_shortcomings(fabric, snapshot.accelerators, snapshot.facts)
     texts = {reason.code: reason.text for reason in found}
     return next((Result(state, texts[code], fix) for code, state in states.items() if code in texts), None)
@@ -109,7 +109,7 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     and about rails without a device pool, unless `/dev/infiniband` is mounted, the containers are privileged, or the
     transport needs no pool.
     """
-    require(not fabric.claims, "the rails come as claims: see claim-devices")
+    require(not fabric.claims, "the rails come as claims, which the row claim-devices checks")
     if absent := _find_shortcoming(snapshot, fabric, {Code.DEVICES_NOT_OFFERED: State.FAIL}):
         return absent
     if unbound := _find_shortcoming(snapshot, fabric, {Code.RAIL_WITHOUT_RESOURCE: State.WARN}, rows.EDIT_POLICY):
@@ -121,7 +121,7 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Result:
             f"check the pods of the device plugins, and `accelerators` in the policy: {rows.EDIT_POLICY}",
         )
     others = [pool for other in list_fabrics(snapshot).values() for pool in _list_pools(other)]
-    nodes = [node for node in with_accelerators if _has_any(node, pools) or not _has_any(node, others)]
+    nodes = [node for node in with_accelerators if _has_device_of(node, pools) or not _has_device_of(node, others)]
     missing = [
         f"{node.name} lacks {text.join_first(lacking, 2)}"
         for node in nodes
@@ -131,7 +131,7 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Result:
         share = text.format_count(len(nodes), "node", part=len(missing))
         return warn(
             f"{share} with accelerators: {text.join_first(missing, 4)}",
-            "install the device plugin there, or exclude the node: kubectl taint node NODE rails=none:NoSchedule",
+            "install the device plugin on them, or exclude a node: kubectl taint node NODE rails=none:NoSchedule",
         )
     if differing := _find_shortcoming(snapshot, fabric, {Code.GPUS_EXCEED_NODE: State.WARN}, rows.EDIT_POLICY):
         return differing

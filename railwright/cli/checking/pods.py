@@ -1,4 +1,4 @@
-"""Rows about pods and workloads: a dry run, missed and rejected pods, and keys without effect."""
+"""Checks of pods and workloads: a dry run, missed and rejected pods, and keys without effect."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 from railwright.cli import job_pods
 from railwright.cli.checking import rows
 from railwright.cli.checking.rows import Result, fail, ok, row, warn
-from railwright.cli.checking.snapshots import WORKLOADS, SkipError, Snapshot, choose_namespace, require
+from railwright.cli.checking.snapshots import WORKLOADS, SkipError, Snapshot, choose_dry_run_namespace, require
 from railwright.cluster import errors
 from railwright.cluster.installed_names import NAMESPACE, WEBHOOK
 from railwright.fabric import intent, names, text, views
@@ -37,7 +37,7 @@ def check_dry_run(snapshot: Snapshot, fabric: str) -> Result:
     The injection record names the policy in the ConfigMap. A new policy takes effect within a second; if the record
     keeps naming another, a replica cannot watch the ConfigMap, or uses a `--policy` file.
     """
-    namespace = choose_namespace(snapshot, fabric)
+    namespace = choose_dry_run_namespace(snapshot, fabric)
     answer, place = snapshot.dry_runs[fabric], f"in namespace {namespace}"
     if isinstance(answer, errors.ApiError):
         if answer.status in (401, 403) and "is forbidden: User " in answer.message:
@@ -89,7 +89,7 @@ def check_uninjected(snapshot: Snapshot) -> Result:
     ]
     uncopied = [
         f"{workload.kind.name} {workload.metadata.full_name}: {problem}"
-        for workload in _read_authored_workloads(snapshot)
+        for workload in _read_user_workloads(snapshot)
         if (problem := keys.describe_uncopied(workload))
     ]
     if _is_enforced(snapshot) and (missing or uncopied):  # otherwise the row policy says so
@@ -115,7 +115,7 @@ def check_refused(snapshot: Snapshot) -> Result:
     readable = {(kind.group, kind.name) for source, kind in WORKLOADS.items() if source not in snapshot.unread}
     existing = {tree["metadata"].get("uid"): tree for _, tree in snapshot.workloads}
     recent = []
-    for event in snapshot.list_recent("refusals"):
+    for event in snapshot.list_recent_events("refusals"):
         owner = event.involved_object
         is_readable = (owner.api_version.rpartition("/")[0], owner.kind) in readable
         wants_pods = _wants_pods(existing[owner.uid], existing) if owner.uid in existing else not is_readable
@@ -143,7 +143,7 @@ def _wants_pods(workload: Any, by_uid: Mapping[Any, Any]) -> bool:
     return len({get_mapping(item, "metadata", "annotations").get(_REVISION) for item in read}) == 1
 
 
-def _list_preflights(snapshot: Snapshot) -> Mapping[str, Sequence[job_pods.Pod]]:
+def _list_preflight_pods(snapshot: Snapshot) -> Mapping[str, Sequence[job_pods.Pod]]:
     """Return the pods of each fabric that started with a preflight in the last hour, or whose preflight is retried."""
     policy = snapshot.require_policy()
     pods: dict[str, list[job_pods.Pod]] = defaultdict(list)
@@ -162,7 +162,7 @@ def _list_preflights(snapshot: Snapshot) -> Mapping[str, Sequence[job_pods.Pod]]
     "imagePullSecrets of the pods or of their ServiceAccount, or another image in `preflight.image` of the fabric. A "
     f"rail that lacks something on the node: correct the fabric ({rows.EDIT_POLICY}) or the node; "
     "railwright explain pod/NAME -n NAMESPACE shows the node and the rails of a pod; then create the job again",
-    each=_list_preflights,
+    each=_list_preflight_pods,
     after="policy",
 )
 def check_preflight(snapshot: Snapshot, pods: Sequence[job_pods.Pod]) -> Result:  # noqa: ARG001 - as for each row
@@ -187,7 +187,7 @@ def check_preflight(snapshot: Snapshot, pods: Sequence[job_pods.Pod]) -> Result:
     )
 
 
-def _describe_lost_fabrics(
+def _describe_unknown_fabrics(
     snapshot: Snapshot, policy: model.PolicyDocument, workloads: Sequence[templates.Workload]
 ) -> Iterator[str]:
     """Yield a line for each fabric that the policy does not have, with the objects that name it."""
@@ -257,8 +257,8 @@ def _has_finished(workload: Any) -> bool:
     return any(item.get("type") in _FINISHED and item.get("status") == "True" for item in conditions)
 
 
-def _read_authored_workloads(snapshot: Snapshot) -> Iterator[templates.Workload]:
-    """Yield the workloads that admission covers, no controller owns, and that have not finished."""
+def _read_user_workloads(snapshot: Snapshot) -> Iterator[templates.Workload]:
+    """Yield the workloads that users created in namespaces of the webhook and that have not finished."""
     for kind, tree in snapshot.workloads:
         try:
             workload = templates.read(kind, tree)
@@ -293,7 +293,7 @@ def check_workload_keys(snapshot: Snapshot) -> Result:
     created again are rejected. So are the pods of a namespace whose label names a fabric with `namespaces` that
     exclude it.
     """
-    workloads = [*_read_authored_workloads(snapshot)]
+    workloads = [*_read_user_workloads(snapshot)]
     lines = [
         f"Namespace {namespace.metadata.name}: {message.line}"
         for namespace in snapshot.get_all("namespaces")
@@ -307,7 +307,7 @@ def check_workload_keys(snapshot: Snapshot) -> Result:
     ]
     if snapshot.policy and snapshot.policy.is_enforced:
         lines = [
-            *_describe_lost_fabrics(snapshot, snapshot.policy, workloads),
+            *_describe_unknown_fabrics(snapshot, snapshot.policy, workloads),
             *_describe_excluded_namespaces(snapshot, snapshot.policy),
             *lines,
         ]

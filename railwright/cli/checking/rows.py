@@ -21,7 +21,7 @@ from railwright.fabric import text
 
 
 class State(enum.StrEnum):
-    """Outcome of a row. Only FAIL changes the exit code; SKIP comes with the reason."""
+    """Outcome of a row. FAIL changes the exit code, WARN only with --strict. The detail of SKIP is the reason."""
 
     OK = "ok"
     WARN = "warn"
@@ -33,7 +33,10 @@ PROBLEMS = (State.FAIL, State.WARN)
 
 
 class Result(msgspec.Struct, frozen=True):
-    """Result of a row, or of one of its subjects, as `-o json` prints it. `run` fills the fields after `unread`."""
+    """Result of a row for the cluster, or for one subject such as a fabric, as `-o json` prints it.
+
+    `run` fills the fields after `unread`.
+    """
 
     state: State
     detail: str = ""

@@ -1,4 +1,4 @@
-"""Rows about scheduling: the configurations of schedulers for the extender, and the pods that they place."""
+"""Checks of scheduling: the configurations of schedulers for the extender, and the pods that they place."""
 
 import datetime as dt
 from collections import Counter

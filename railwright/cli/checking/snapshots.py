@@ -197,7 +197,7 @@ class Snapshot:
         """The time an hour ago, as objects of the API have it."""
         return f"{self.now - dt.timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"
 
-    def list_recent(self, source: str) -> list[views.Event]:
+    def list_recent_events(self, source: str) -> list[views.Event]:
         """Return the Events of the last hour, which is how long the API server keeps them, the newest first."""
         timed = [(event.last_timestamp or event.event_time or "", event) for event in self.peek(source)]
         recent = [(time, event) for time, event in timed if time >= self.hour_ago]
@@ -330,10 +330,10 @@ async def _read(client: clients.Client, snapshot: Snapshot, name: str) -> None:
             snapshot.unread[name] = error.sentence
 
 
-def choose_namespace(snapshot: Snapshot, fabric: str) -> str:
-    """Return the given namespace, or the first one that may use the fabric, `default` before others.
+def choose_dry_run_namespace(snapshot: Snapshot, fabric: str) -> str:
+    """Return the namespace for a fabric's dry run: `probed`, otherwise `default`, otherwise the first that may use it.
 
-    Raise SkipError if there is none, or if the given one may not use it, as far as that can be read.
+    Raise SkipError if no namespace may use the fabric, or if `probed` may not, as far as that can be read.
     """
     if snapshot.probed and "namespaces" in snapshot.unread:
         return snapshot.probed
@@ -353,7 +353,7 @@ def choose_namespace(snapshot: Snapshot, fabric: str) -> str:
     return snapshot.probed or min(allowed, key=lambda name: (name != "default", name))
 
 
-def build_pod(snapshot: Snapshot, fabric: str, namespace: str) -> Mapping[str, Any]:
+def build_dry_run_pod(snapshot: Snapshot, fabric: str, namespace: str) -> Mapping[str, Any]:
     """Return the manifest of the dry-run pod. Apart from an accelerator, nothing in it can be rejected.
 
     For a privileged fabric it has no security context: the strict one excludes privileged containers.
@@ -368,9 +368,9 @@ def build_pod(snapshot: Snapshot, fabric: str, namespace: str) -> Mapping[str, A
 
 async def _make_dry_run(client: clients.Client, snapshot: Snapshot, fabric: str) -> None:
     try:
-        namespace = choose_namespace(snapshot, fabric)
+        namespace = choose_dry_run_namespace(snapshot, fabric)
         path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
-        body = await client.post(path, build_pod(snapshot, fabric, namespace))
+        body = await client.post(path, build_dry_run_pod(snapshot, fabric, namespace))
         snapshot.dry_runs[fabric] = watch_wire.decode_object(client, path, body, views.Pod)
     except SkipError:
         return  # the row gives the reason
@@ -379,7 +379,7 @@ async def _make_dry_run(client: clients.Client, snapshot: Snapshot, fabric: str)
 
 
 async def _read_metrics(client: clients.Client, snapshot: Snapshot, pod: Any) -> None:
-    """Read the number of scheduler requests that a pod has answered, and its stale caches, if metrics can be read."""
+    """Read from a server's metrics how many scheduler requests it has answered, and which of its caches are stale."""
     name = str(get_path(pod, "metadata", "name"))
     ports = [port for container in get_list(pod, "spec", "containers") for port in get_list(container, "ports")]
     port = next((port.get("containerPort") for port in ports if port.get("name") == "ops"), 0)

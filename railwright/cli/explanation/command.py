@@ -25,4 +25,4 @@ def _reject_options(arguments: argparse.Namespace, form: str, *options: str) -> 
     """Raise UnreadableError if options are given that only another `form` of the command has."""
     given = [f"--{option.replace('_', '-')}" for option in options if getattr(arguments, option)]
     if given:
-        raise output.UnreadableError(f"{', '.join(given)}: only `{form}` has it; leave it out")
+        raise output.UnreadableError(f"{', '.join(given)}: only `{form}` has this option; leave it out")

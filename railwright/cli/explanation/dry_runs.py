@@ -1,6 +1,6 @@
 """Previews pods by dry runs in a cluster: creates with dryRun=All, by the caller's own permissions.
 
-The API server runs its whole admission, calls our webhook and stores nothing. The webhook writes no Event on a dry run.
+The API server runs its whole admission with railwright's webhook, and stores nothing. The webhook writes no Event.
 """
 
 import re
@@ -46,14 +46,14 @@ _UNENFORCED_OUTCOMES = {  # by the code of a warning
 }
 
 
-async def ask(client: clients.Client, template: templates.Template) -> previews.AdmissionPreview:
-    """Dry-run the pod of a template. Raise UnreadableError without the right to, and ClusterError without an answer."""
+async def preview_by_dry_run(client: clients.Client, template: templates.Template) -> previews.AdmissionPreview:
+    """Return the preview of a template's pod by a dry run. Raise UnreadableError (no right) and ClusterError."""
     pod = template.pod
     preview = previews.AdmissionPreview(
         template=template, before=pod, after=pod, source=f"a dry run in namespace {template.namespace}"
     )
     try:
-        body, lines = await _create(client, pod)
+        body, lines = await _create_dry_run(client, pod)
     except errors.ApiError as error:
         return await _explain_rejection(client, preview, error)
     after, warnings = _decode_comparable(body, pod, client.host), [_read_warning(line) for line in lines]
@@ -61,7 +61,7 @@ async def ask(client: clients.Client, template: templates.Template) -> previews.
     own_keys = keys.check_pod(msgspec.convert(pod["metadata"], views.ObjectMeta))
     preview = msgspec.structs.replace(
         preview,
-        outcome=_find_unenforced(warnings) or reviews.ALLOWED,
+        outcome=_find_warn_outcome(warnings) or reviews.ALLOWED,
         warnings=(*template.warnings, *own_keys, *(one for one in warnings if one.code not in keys.CODES)),
     )
     if preview.outcome != reviews.ALLOWED:
@@ -79,7 +79,7 @@ async def ask(client: clients.Client, template: templates.Template) -> previews.
         return previews.add_patch(preview, before, after, jsonpatch.make_patch(before, after).patch)
     if any(names.INJECTION in warning.text for warning in warnings):
         return preview
-    opted_in = await opt_ins.find(client, msgspec.convert(after, views.Pod))
+    opted_in = await opt_ins.find_opt_in(client, msgspec.convert(after, views.Pod))
     if opted_in.label is None:
         return msgspec.structs.replace(preview, opt_in_unknown=opted_in.unknown, unaccelerated=opted_in.unaccelerated)
     message = await policy_sources.describe_disabled(client)
@@ -93,12 +93,12 @@ async def _explain_rejection(
 ) -> previews.AdmissionPreview:
     template, warnings = preview.template, [_read_warning(line) for line in error.warnings]
     outcome, message = reviews.REFUSED, _describe_error(error, template.namespace)
-    has_warned = bool(_find_unenforced(warnings))
+    has_warned = bool(_find_warn_outcome(warnings))
     if _NOT_INJECTED.search(error.message) and (has_warned or await policy_sources.is_unenforced(client)):
         message = _UNENFORCED
         if template.inherits_label:
             # in mode warn the label of a workload is not copied, so the pods that its controller creates lack it
-            created = await ask(client, _leave_out_label(template))
+            created = await preview_by_dry_run(client, _leave_out_label(template))
             message = created.message
             if not created.is_rejected:
                 outcome, message = reviews.WOULD_PATCH, "" if has_warned else _UNWARNED
@@ -112,8 +112,8 @@ def _leave_out_label(template: templates.Template) -> templates.Template:
     return msgspec.structs.replace(template, pod=pod, inherits_label=False)
 
 
-def _find_unenforced(warnings: Sequence[reason.Reason]) -> str:
-    """Return the outcome of mode warn from its warnings; "" if no warning is from mode warn."""
+def _find_warn_outcome(warnings: Sequence[reason.Reason]) -> str:
+    """Return `would-patch` or `would-refuse` if a warning is from mode warn; otherwise ""."""
     outcomes = (_UNENFORCED_OUTCOMES.get(warning.code, "") for warning in warnings)
     return next(filter(None, outcomes), "")
 
@@ -124,8 +124,8 @@ def _read_warning(line: str) -> reason.Reason:
     return reason.Reason(match["code"], match["text"]) if match else reason.Reason(_KUBERNETES, line)
 
 
-async def _create(client: clients.Client, pod: Tree) -> tuple[bytes, tuple[str, ...]]:
-    """Return the pod as created, and warnings. Uses a generated name if a pod of its name exists already."""
+async def _create_dry_run(client: clients.Client, pod: Tree) -> tuple[bytes, tuple[str, ...]]:
+    """Return the pod of a dry run, and its warnings. Use a generated name if a pod of its name exists already."""
     path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods?dryRun=All"
     try:
         return await client.create(path, pod)
@@ -143,7 +143,7 @@ async def _complete_without_railwright(client: clients.Client, pod: Tree) -> Tre
     labels: Mapping[str, str] = metadata.get("labels") or {}
     opted_out = {**pod, "metadata": {**metadata, "labels": {**labels, names.FABRIC: names.FABRIC_NONE}}}
     try:
-        body, _ = await _create(client, opted_out)
+        body, _ = await _create_dry_run(client, opted_out)
     except errors.ApiError:
         return pod
     before = _decode_comparable(body, pod, client.host)

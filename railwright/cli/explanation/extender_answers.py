@@ -18,7 +18,7 @@ from railwright.fabric.workloads import frameworks
 
 _SERVICES = f"/api/v1/namespaces/{installed_names.NAMESPACE}/services"
 _IDENTIFY = (
-    "give one of an account that may get pods in that namespace: kubectl create token NAME, and --token-file FILE"
+    "give a token of an account that may get pods in that namespace: kubectl create token NAME, and --token-file FILE"
 )
 _FIXES = {  # of errors of the extender; it answers 503 if the API server does not review a token
     401: f"; {_IDENTIFY}",
@@ -37,7 +37,7 @@ class NoExtenderError(output.UnreadableError):
     """Raised if the extender gave no explanation. The message has the cause and the fix."""
 
 
-async def ask(client: clients.Client, namespace: str, name: str, given: str) -> overview_types.Explanation:
+async def ask_extender(client: clients.Client, namespace: str, name: str, given: str) -> overview_types.Explanation:
     """Return the explanation of a pod. Uses the token `given`, otherwise the kubeconfig's. Raises NoExtenderError."""
     path = f"/explain/{parse.quote(namespace, safe='')}/{parse.quote(name, safe='')}"
     token = given or await client.get_token()
@@ -60,7 +60,7 @@ async def ask(client: clients.Client, namespace: str, name: str, given: str) -> 
 
 
 def _describe_failure(error: errors.ApiError) -> tuple[str, bool]:
-    """Return the cause and the fix, and True if the extender may respond by another scheme.
+    """Return the cause and the fix, and True if the other scheme (https or http) may work.
 
     The error is the extender's own, or that of the API server's proxy.
     """

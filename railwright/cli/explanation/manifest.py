@@ -82,7 +82,7 @@ def _preview_by_cluster(arguments: argparse.Namespace, namespace: str) -> Sequen
 
     async def ask_all(client: clients.Client) -> Sequence[previews.AdmissionPreview]:
         with output.show_progress("dry runs", total=len(pod_templates)) as advance:
-            ask = functools.partial(dry_runs.ask, client)
+            ask = functools.partial(dry_runs.preview_by_dry_run, client)
             return await cluster_access.gather(ask, pod_templates, advance=advance)
 
     try:

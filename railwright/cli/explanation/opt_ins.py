@@ -13,7 +13,7 @@ from railwright.fabric.reasons import reason
 
 
 class OptIn(NamedTuple):
-    """The label of a pod that opted in, None for every other pod."""
+    """The label by which a pod opted in, None for every other pod, and why the label is rejected, unknown or void."""
 
     label: str | None
     refusal: str = ""  # why admission rejects the label, and the fix
@@ -21,8 +21,8 @@ class OptIn(NamedTuple):
     unaccelerated: str = ""  # why the label of the namespace does not opt the pod in
 
 
-async def find(client: clients.Client, pod: views.Pod) -> OptIn:
-    """Return the label by which a pod opted in, as the webhook finds it."""
+async def find_opt_in(client: clients.Client, pod: views.Pod) -> OptIn:
+    """Return the label by which the webhook opts a pod in, as far as the caller may read it."""
     namespace = pod.metadata.namespace
     if namespace in opt_in.ALWAYS_EXCLUDED:
         return OptIn(opt_in.find_label(pod, None))

@@ -60,7 +60,7 @@ def build_record(pod: job_pods.Pod) -> PodRecord:
     ]
     warnings = keys.check_pod(pod.metadata)
     return PodRecord(
-        **(msgspec.structs.asdict(recorded.describe(pod)) | {"warnings": warnings}),
+        **(msgspec.structs.asdict(recorded.describe_injection(pod)) | {"warnings": warnings}),
         pod=pod.metadata.full_name,
         node=node,
         state=_ENDED if pod.status.has_ended else _SCHEDULED if node else _UNSCHEDULED,
@@ -72,8 +72,8 @@ def build_record(pod: job_pods.Pod) -> PodRecord:
 
 
 async def _explain_uninjected(client: clients.Client, pod: job_pods.Pod, record: PodRecord) -> PodRecord:
-    """Add why a pod is not injected although it or its workload opted in."""
-    opted_in = await opt_ins.find(client, pod) if opt_in.is_uninjected(pod) else opt_ins.OptIn(None)
+    """Return the record with the reason why a pod is not injected although it or its workload opted in."""
+    opted_in = await opt_ins.find_opt_in(client, pod) if opt_in.is_uninjected(pod) else opt_ins.OptIn(None)
     if opted_in.label is not None:
         return msgspec.structs.replace(record, uninjected=await _describe_uninjected(client, pod, opted_in))
     record = msgspec.structs.replace(record, opt_in_unknown=opted_in.unknown, unaccelerated=opted_in.unaccelerated)
@@ -294,7 +294,7 @@ async def _read_record(client: clients.Client, namespace: str, name: str, token:
     if record.rails:
         record = msgspec.structs.replace(record, unasked=await _explain_unasked(client, pod))
     try:
-        answer = await extender_answers.ask(client, namespace, name, token)
+        answer = await extender_answers.ask_extender(client, namespace, name, token)
     except extender_answers.NoExtenderError as error:
         return record, f"without scores of nodes: {error}"
     return msgspec.structs.replace(record, state=answer.gang.state, placement=answer), ""

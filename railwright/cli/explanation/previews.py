@@ -1,6 +1,6 @@
 """Describes what admission does to the pods of a template: the patch, and a reason for each change.
 
-Decides nothing: `webhook.pods` responds to bytes as on a socket, and the reasons are those of the pod's record.
+The code of the webhook decides, on the bytes of an AdmissionReview. The reasons are those of the pod's record.
 """
 
 import base64
@@ -46,7 +46,7 @@ class AdmissionPreview(recorded.Injection, frozen=True, kw_only=True):
 
 
 def fill_caches(objects: Mapping[str, Sequence[Any]]) -> state.State:
-    """Return the caches a server would have of the objects of a snapshot; empty without any."""
+    """Return the webhook's caches with the objects of a snapshot; empty caches for no objects."""
     caches = state.State()
     if not objects:
         return caches
@@ -97,7 +97,7 @@ def preview_admission(
 
 def add_patch(preview: AdmissionPreview, before: Tree, after: Tree, operations: Sequence[Any]) -> AdmissionPreview:
     """Return the preview of a pod that admission turns from `before` into `after`, by these operations."""
-    described = msgspec.structs.asdict(recorded.describe(msgspec.convert(after, views.Pod)))
+    described = msgspec.structs.asdict(recorded.describe_injection(msgspec.convert(after, views.Pod)))
     own = {name: value for name, value in described.items() if value}  # the pod may have no room for a record
     own["changes"] = described["changes"] if operations else ()
     outcome = reviews.PATCHED if operations else reviews.ALLOWED

@@ -45,7 +45,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Injection(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds what injection changed in a pod, and why."""
+    """The changes of a pod by injection with their reasons, and what was kept and skipped."""
 
     fabric: str = ""
     role: str = ""
@@ -70,8 +70,8 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
         return f"fabric {self.fabric}, role {self.role}{rails}"
 
 
-def describe(pod: views.Pod) -> Injection:
-    """Return what the record of a pod says, with the pod's values."""
+def describe_injection(pod: views.Pod) -> Injection:
+    """Return the injection of a pod by its record, with the values that the pod has now."""
     record, topology = intent.read_record(pod), intent.read_topology(pod)
     return Injection(
         fabric=record.fabric,
@@ -85,7 +85,7 @@ def describe(pod: views.Pod) -> Injection:
 
 
 def _list_changes(pod: views.Pod, record: intent.Record) -> Iterator[Change]:
-    """Yield the changes in the record, with the pod's values; and the limit for which schedulers call the extender."""
+    """Yield the changes in the record, with the pod's values; then the limit by which schedulers call the extender."""
     for entry in record.added:
         kind, _, name = entry.partition(".")
         if kind == "env":
@@ -117,10 +117,9 @@ _COLUMNS = (formats.Column("change"), formats.Column("why", wrap=True))
 
 
 def print_text(injection: Injection) -> None:
-    """Print the changes with their reasons, the topology, warnings, what the pod had itself, and omitted entries.
+    """Print the changes with their reasons, the topology, warnings, kept settings of the pod, and skipped entries.
 
-    The entry for the files of the init container is printed without `omitted`: its reason only names libraries that do
-    not read them.
+    The entry `found` is printed as a note: its reason names libraries that do not read the init container's files.
     """
     if injection.changes:
         formats.print_table(_COLUMNS, [(change.change, change.reason) for change in injection.changes])

@@ -52,8 +52,8 @@ class FabricView:
         """Compute all nodes. Yields between slices so that the caller can pause."""
         rows_by_leaf: dict[topology.Domain, list[overview_types.Node]] = defaultdict(list)
         for count, node in enumerate(list(self._cluster.nodes.values()), 1):
-            if self._is_part(node):
-                rows_by_leaf[self.get_leaf(node.name)].append(self._build_row(node, ranks))
+            if self._belongs_to_fabric(node):
+                rows_by_leaf[self.get_leaf(node.name)].append(self._build_node(node, ranks))
             if count % _SLICE == 0:
                 yield
         leaves = [
@@ -96,7 +96,7 @@ class FabricView:
 
     # --- one node -------------------------------------------------------------------------------------------
 
-    def _is_part(self, node: object_info.NodeInfo) -> bool:
+    def _belongs_to_fabric(self, node: object_info.NodeInfo) -> bool:
         """Return True if a node belongs to this fabric, even if its device plugin currently reports nothing."""
         resource_names = node.capacity.keys() | node.allocatable.keys()
         if not resource_names.isdisjoint(self._pools):
@@ -106,7 +106,7 @@ class FabricView:
         has_leaf = bool(self.get_leaf(node.name)) or any(node.labels.get(key) for key in self._levels)
         return has_leaf or not resource_names.isdisjoint(self._accelerators)
 
-    def _build_row(self, node: object_info.NodeInfo, ranks: Ranks) -> overview_types.Node:
+    def _build_node(self, node: object_info.NodeInfo, ranks: Ranks) -> overview_types.Node:
         pods = tuple(self._list_pods(node, ranks))
         used = {rail for pod in pods for rail in pod.rails}
         notes, held = _list_unavailable_rails(self.fabric, node, self._cluster, used)

@@ -188,7 +188,7 @@ class Assessor:
                     assessment = _assess_waiting(gang, request, self.engine)
             else:
                 assessment = _assess_placed(gang, request, self.engine, self.cluster)
-        missing, mixture = _describe_missing_pods(gang), self.describe_mixture(gang.key)
+        missing, mixture = _describe_missing_pods(gang), self.describe_mixed_policies(gang.key)
         last = (mixture,) if mixture else ()  # it delays no pod
         why = (*(*missing, *assessment.why)[: _MAX_REASONS - len(last)], *last)
         return msgspec.structs.replace(assessment, why=why)
@@ -241,7 +241,7 @@ class Assessor:
         selections = {msgspec.json.encode((spec.node_selector, spec.affinity)) for spec in specs}
         return msgspec.structs.replace(request, is_filtered=len(selections) > 1)
 
-    def describe_mixture(self, gang: membership.GangKey) -> reason.Reason | None:
+    def describe_mixed_policies(self, gang: membership.GangKey) -> reason.Reason | None:
         """Return the reason if the pods of a gang were admitted under several versions of the policy; else None.
 
         Their injected settings may differ. Scores do not change: placement uses the current policy for all pods.
@@ -275,7 +275,7 @@ def _find_fabric(pod: object_info.PodInfo | None, policy: policies.Policy | None
 
 
 def _find_with_rails(pods: Sequence[object_info.PodInfo], policy: policies.Policy | None) -> object_info.PodInfo | None:
-    """Return the first pod that has rails, otherwise the first. A driver may have none, and another fabric."""
+    """Return the first pod that has rails, otherwise the first. A driver pod may have no rails, and another fabric."""
     for pod in pods:
         fabric = _find_fabric(pod, policy)[1]
         if fabric is None or pod.reduced is None:

@@ -113,8 +113,8 @@ class Report(msgspec.Struct, frozen=True):
     tcp: Mapping[str, int]
 
 
-def parse(output: str) -> Reading:
-    """Parse what COMMAND prints. Lines of another form are skipped."""
+def parse_output(output: str) -> Reading:
+    """Return the counters of a rank from the output of COMMAND. Skip lines of any other form."""
     sections = re.split(r"^(?:uptime|net|rails)$", output, maxsplit=3, flags=re.MULTILINE)
     ports, uptime, net, rails = (*sections, "", "", "")[:4]
     counted: dict[str, dict[str, int]] = {}
@@ -127,7 +127,7 @@ def parse(output: str) -> Reading:
             words[0].removesuffix(":"): _parse_number(words[1]) + _parse_number(words[9])
             for words in _split_lines(net.replace(":", ": "), 17)  # bytes received first, bytes sent ninth
         },
-        rails=found_rails.read(rails).rails,
+        rails=found_rails.find_rails(rails).rails,
     )
 
 
@@ -173,7 +173,7 @@ def _summarize(rails: Sequence[Traffic], tcp: int, span: str) -> tuple[str, str]
     over_tcp = f"{format_bytes(tcp)} over TCP"
     moved = sum(traffic.total for traffic in rails)
     if not rails:
-        fix = "where pods share a node's devices, python3 in their image reads the counters"
+        fix = "if pods share a node's devices, use an image with python3, which can read the counters"
         return UNKNOWN, f"cannot tell: no pod can read counters of an RDMA device; {over_tcp} {span}; {fix}"
     if moved < _NOISE_BYTES and tcp >= _NOISE_BYTES:
         return TCP, f"TCP, not RDMA: no rail carried data, and {over_tcp} {span}"

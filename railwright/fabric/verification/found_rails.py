@@ -19,8 +19,8 @@ class FoundRails(msgspec.Struct, frozen=True):
     rails: tuple[FoundRail, ...] = ()
 
 
-def read(text: str) -> FoundRails:
-    """Return the rails of a text that is rails.json or has it as one of its lines, as the preflight's log does."""
+def find_rails(text: str) -> FoundRails:
+    """Return the rails in the text of rails.json, or in a log of the preflight, in which the file is one line."""
     for candidate in (text, *(line for line in text.splitlines() if line.startswith("{"))):
         try:
             return msgspec.json.decode(candidate, type=FoundRails)

@@ -171,15 +171,15 @@ _RDMA_ERROR = re.compile(
 
 
 class LogSummary(NamedTuple):
-    """The content of all logs together."""
+    """NCCL's messages in all logs of a job, by pod."""
 
     pods: Mapping[str, tuple[Process, ...]]  # by pod name; only pods with any line about the network
     world: int | None  # number of ranks in the largest communicator
     has_lines: bool  # there is any line
 
 
-def collect(logs: Iterable[tuple[str, Iterable[str]]]) -> LogSummary:
-    """Read logs as (name, lines). The name stands for the pod where the lines do not name one."""
+def collect_messages(logs: Iterable[tuple[str, Iterable[str]]]) -> LogSummary:
+    """Return NCCL's messages in logs, each given as (pod name, lines). The name counts for lines that name no pod."""
     processes: dict[tuple[str, str, int], Process] = defaultdict(Process)
     has_lines = False
     for source, log in logs:
@@ -196,7 +196,7 @@ def collect(logs: Iterable[tuple[str, Iterable[str]]]) -> LogSummary:
 
 
 def is_relevant(line: str) -> bool:
-    """True for messages of NCCL, which `collect` reads."""
+    """True for messages of NCCL, which `collect_messages` reads."""
     return any(parse_line(line))
 
 

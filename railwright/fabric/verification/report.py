@@ -24,7 +24,7 @@ _STATES_BY_SEVERITY = (TCP, FAILED, PARTIAL, UNKNOWN, RDMA)
 _MAX_NAMES = 3  # largest number of pods or reasons in the line
 
 
-class Expected(msgspec.Struct, frozen=True):
+class ExpectedRails(msgspec.Struct, frozen=True):
     """The rails that the log of a pod should show. `rails` is None if their number is unknown."""
 
     rails: int | None = None
@@ -61,15 +61,15 @@ class Report(msgspec.Struct, frozen=True):
 
 def assess_logs(
     named_logs: Iterable[tuple[str, Iterable[str]]],
-    expected: Expected,
-    by_pod: Mapping[str, Expected] = MappingProxyType({}),
+    expected: ExpectedRails,
+    by_pod: Mapping[str, ExpectedRails] = MappingProxyType({}),
 ) -> Report:
-    """Read logs as (name, lines). The name counts as the pod's name if the lines do not contain one.
+    """Return the report on logs, each given as (pod name, lines). The name counts for lines that name no pod.
 
     `by_pod` has the expectations for certain pods, by their names or host names; `expected` is for all others. Without
     a known number of rails the report never says that all were used: a log shows only those that NCCL looked at.
     """
-    summary = logs.collect(named_logs)
+    summary = logs.collect_messages(named_logs)
     evidence = {name: _Evidence(processes) for name, processes in summary.pods.items()}
     most = max((one.count_rails()[0] or 0 for one in evidence.values()), default=0) or None
     pods = [_assess_pod(name, one, summary.world, by_pod.get(name, expected), most) for name, one in evidence.items()]
@@ -169,7 +169,7 @@ def _find_transport(port: logs.Port) -> str:
     return next((kind for prefix, kind in _DEVICES if port.name.startswith(prefix)), _NAMES_BY_LINK[port.link])
 
 
-def _assess_pod(name: str, evidence: _Evidence, world: int | None, expected: Expected, most: int | None) -> Pod:
+def _assess_pod(name: str, evidence: _Evidence, world: int | None, expected: ExpectedRails, most: int | None) -> Pod:
     """Compare a pod with `expected`. If its number of rails is unknown, it should use as many as other pods."""
     state, why, missing = _find_state(evidence, expected, most if expected.rails is None else expected.rails)
     return Pod(
@@ -188,7 +188,7 @@ def _assess_pod(name: str, evidence: _Evidence, world: int | None, expected: Exp
     )
 
 
-def _find_state(evidence: _Evidence, expected: Expected, rails: int | None) -> tuple[str, str, tuple[str, ...]]:
+def _find_state(evidence: _Evidence, expected: ExpectedRails, rails: int | None) -> tuple[str, str, tuple[str, ...]]:
     """Return the state of a pod, why it is not RDMA on every rail, and the missing rails."""
     opened, used = evidence.count_rails()
     failures = sorted({failure for process in evidence.processes for failure in process.failures})
@@ -228,7 +228,7 @@ def _format_rails(rails: int, present: int | None, missing: Sequence[str], ports
     return f"{text.format_count(rails, 'rail', part=present)}{named}"
 
 
-def _list_missing(ports: Collection[logs.Port], expected: Expected) -> tuple[str, ...]:
+def _list_missing(ports: Collection[logs.Port], expected: ExpectedRails) -> tuple[str, ...]:
     """Return the rails whose device is not among the ports."""
     present = {port.name for port in ports}
     return tuple(f"{rail} ({device})" for device, rail in expected.devices.items() if device not in present)

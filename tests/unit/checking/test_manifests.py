@@ -29,7 +29,7 @@ def test_only_the_dry_run_pod_of_a_privileged_fabric_may_become_privileged(examp
     trees = installations.healthy()
     trees["policy"][0]["data"][names.POLICY_KEY] = (EXAMPLES / example / "policy.yaml").read_text()
     snapshot = installations.build_snapshot(trees)
-    manifest = snapshots.build_pod(snapshot, fabric, snapshots.choose_namespace(snapshot, fabric))
+    manifest = snapshots.build_dry_run_pod(snapshot, fabric, snapshots.choose_dry_run_namespace(snapshot, fabric))
     (container,) = manifest["spec"]["containers"]
     assert container.get("securityContext", {}).get("allowPrivilegeEscalation") is allowed
 
@@ -41,17 +41,19 @@ def test_the_dry_run_pod_is_created_in_a_namespace_that_may_use_the_fabric():
     data[names.POLICY_KEY] = data[names.POLICY_KEY].replace("transport: infiniband", limited)
     deleted = {"name": "ending", "labels": {"rdma": "yes"}, "deletionTimestamp": "2026-11-30T00:00:00Z"}
     trees["namespaces"] += [{"metadata": deleted}, {"metadata": {"name": "allowed", "labels": {"rdma": "yes"}}}]
-    assert snapshots.choose_namespace(installations.build_snapshot(trees), "ib") == "allowed"
+    assert snapshots.choose_dry_run_namespace(installations.build_snapshot(trees), "ib") == "allowed"
     unreadable = installations.build_snapshot(trees, probed="given", unread={"namespaces": "403"})
-    assert snapshots.choose_namespace(unreadable, "ib") == "given"
+    assert snapshots.choose_dry_run_namespace(unreadable, "ib") == "given"
     for given in ("absent", "ending", "kube-system", "default"):
         probing = installations.build_snapshot(trees, probed=given)
         with pytest.raises(snapshots.SkipError, match=f"^namespace {given} does not exist, is excluded, or its labels"):
-            snapshots.choose_namespace(probing, "ib")
-    assert snapshots.choose_namespace(installations.build_snapshot(trees, probed="default"), "roce") == "default"
+            snapshots.choose_dry_run_namespace(probing, "ib")
+    assert (
+        snapshots.choose_dry_run_namespace(installations.build_snapshot(trees, probed="default"), "roce") == "default"
+    )
     trees["namespaces"].pop()
     with pytest.raises(snapshots.SkipError, match="the labels of no namespace match"):
-        snapshots.choose_namespace(installations.build_snapshot(trees), "ib")
+        snapshots.choose_dry_run_namespace(installations.build_snapshot(trees), "ib")
 
 
 @pytest.mark.parametrize("name", ["aks-h100", "eks-efa", "gke-a3-ultra-dranet"])
@@ -61,5 +63,5 @@ def test_the_webhook_admits_the_dry_run_pod_of_each_fabric_of_a_profile(name):
     snapshot, known = installations.build_snapshot(trees), admitting.build_facts(networks=None)
     assert snapshot.fabrics
     for fabric in snapshot.fabrics:
-        pod = snapshots.build_pod(snapshot, fabric, snapshots.choose_namespace(snapshot, fabric))
+        pod = snapshots.build_dry_run_pod(snapshot, fabric, snapshots.choose_dry_run_namespace(snapshot, fabric))
         assert names.INJECTION in admitting.admit_pod(pod, profile.policy, known)["metadata"]["annotations"]

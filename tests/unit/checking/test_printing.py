@@ -25,7 +25,7 @@ def text(lines):
     return ["".join(part for part, _ in line) for line in lines]
 
 
-def test_each_problem_and_each_skipped_row_is_one_line():
+def test_the_report_lists_problems_and_counts_skipped_checks_by_reason():
     unknown = result("topology", "skip", group="two", detail="nodes have no label of a leaf")
     results = [result("api"), result("version"), *UNREAD, FAILED, unknown, *WAITING, result("pods", group="three")]
     assert text(command.format_report(results)) == [
@@ -39,7 +39,7 @@ def test_each_problem_and_each_skipped_row_is_one_line():
     ]
 
 
-def test_verbose_lists_each_row():
+def test_the_verbose_report_lists_each_check_by_group():
     lines = text(command.format_report([result("api"), FAILED, *WAITING], verbose=True))
     assert lines[:2] == ["one", "√ api holds"]
     assert "- rail-1 holds: fix policy first" in lines

@@ -107,7 +107,7 @@ COPY = {  # of `railwright disable`
 }
 
 
-def test_webhooks_that_the_copy_lacks_have_to_be_applied_first():
+def test_the_fix_is_to_apply_webhooks_again_if_the_copy_of_disable_lacks_them():
     """They were deleted before `railwright disable`, and `enable` refuses to restore the bindings alone."""
     trees = installations.healthy()
     trees["mutating"].clear()
@@ -198,7 +198,7 @@ OUTCOMES = [
 
 
 @pytest.mark.parametrize(("change", "check", "state", "words"), OUTCOMES)
-def test_each_state_of_a_row_has_its_own_wording(change, check, state, words):
+def test_a_row_has_the_state_and_the_detail_of_its_case(change, check, state, words):
     trees = installations.healthy()
     change(trees)
     results = [result for result in assess_trees(trees) if result.check == check]
@@ -309,7 +309,7 @@ SCALE = "kubectl -n railwright-system scale deployment"
         (put("deployments", "railwright-certs", 0, "spec", "replicas"), f"{SCALE} railwright-certs --replicas=1"),
     ],
 )  # fmt: skip
-def test_a_fix_can_be_pasted(change, words):
+def test_a_fix_has_the_command_for_its_case(change, words):
     trees = installations.healthy()
     change(trees)
     [hint] = [result.hint for result in assess_trees(trees) if result.hint]
@@ -487,7 +487,7 @@ def test_pods_of_a_namespace_that_the_installation_excludes_are_not_missed():
     assert find(trees, "uninjected").state is rows.State.OK
 
 
-def test_hostile_objects_cause_no_exception():
+def test_check_judges_malformed_objects_without_an_exception():
     trees = installations.healthy()
     trees["volcano"][0]["data"] = {"volcano-scheduler.conf": "tiers: [1, {plugins: [2, {name: extender}]}]"}
     for node in trees["nodes"]:

@@ -56,7 +56,7 @@ NEAR_MISSES = {
 
 
 @pytest.mark.parametrize("name", NEAR_MISSES)
-def test_a_misspelt_key_is_named_with_its_object(name):
+def test_a_key_without_effect_is_named_with_its_object(name):
     source, tree, *expected = NEAR_MISSES[name]
     result = assess(source, tree)
     lines = result.detail.splitlines()
@@ -129,7 +129,7 @@ def test_a_workload_whose_label_did_not_reach_its_pods_fails_the_row_uninjected(
         *("namespace", "namespace opted out", "deleted namespace"),
     ],
 )
-def test_other_objects_are_not_reported(source, tree):
+def test_an_object_whose_keys_have_an_effect_or_that_is_ending_is_not_reported(source, tree):
     assert assess(source, tree).state is rows.State.OK
     assert assess(source, tree, check="uninjected").state is rows.State.OK
 
@@ -151,7 +151,7 @@ def test_a_label_that_mode_warn_does_not_copy_is_not_reported(check):
     assert assess("jobs.v1.batch", job, change=change, check=check).state is rows.State.OK
 
 
-def test_the_account_of_helms_test_may_list_every_kind():
+def test_the_account_of_helms_test_may_list_every_kind_of_workload():
     chart = installations.ROOT / "manifests" / "chart"
     assert (
         '{{ .Files.Get "files/workloads.yaml" | trim }}' in (chart / "templates" / "tests" / "check.yaml").read_text()

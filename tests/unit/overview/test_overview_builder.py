@@ -307,13 +307,13 @@ def test_a_placed_gang_is_not_called_spread_for_nodes_that_its_node_selector_exc
 
 
 @pytest.mark.parametrize(("pods", "placed"), [(("a-00", ""), 1), (("a-00", "a-01"), 2)])
-def test_a_gang_with_missing_pods_has_a_reason(pods, placed):
+def test_a_gang_is_starting_while_some_of_its_pods_do_not_exist(pods, placed):
     assessed = Cluster(placing.build_leaves(a=4), gang(*pods), {"train/g": 3}).gang()
     assert (assessed.state, assessed.placed, assessed.size) == (overview_types.STARTING, placed, 3)
     assert assessed.why[0].message == "1 of its 3 pods does not exist yet"
 
 
-def test_a_gang_of_an_unknown_fabric_has_a_reason():
+def test_a_gang_whose_fabric_the_policy_lacks_has_the_fabric_and_the_fix_as_its_reason():
     cluster = Cluster(placing.build_leaves(a=2), gang("a-00", "a-01"))
     cluster.policy = placing.build_policy()
     cluster.state.upsert_pod(placing.build_pod("x-0", group="x", label="other", on="a-01"))

@@ -31,7 +31,7 @@ def read(
         "version": 1,
         "rails": [{"name": name, "device": device, "port": 1, **more} for name, device, more in found],
     }
-    return counters.parse("\n".join([*lines, "rails", json.dumps(tree) if found else ""]))
+    return counters.parse_output("\n".join([*lines, "rails", json.dumps(tree) if found else ""]))
 
 
 PCI = {"pci": "0000:10:00.0", "interface": "net1"}
@@ -107,7 +107,7 @@ def test_the_command_reads_the_counters_of_each_kind_of_device(tmp_path, number)
         script = script.replace(f" {path}", f" {tmp_path}/{place}")
     output = subprocess.run(["sh", "-c", script], capture_output=True, check=True, text=True)
     assert output.stderr == ""
-    reading = counters.parse(output.stdout)
+    reading = counters.parse_output(output.stdout)
     assert (reading.uptime, reading.interfaces) == (35, {"eth0": 150})
     assert reading.ports == {f"mlx5_{device}:1": ((100 + device) * unit, 7 * unit) for device in range(2)}
     assert [(rail.name, rail.device, rail.port, rail.interface) for rail in reading.rails] == [
@@ -133,4 +133,4 @@ def test_python_is_asked_for_the_counters_that_sysfs_lacks(tmp_path):
     "output", ["", "\n\n", "net\nnet\nrails\n{", "a b c\na b " + "9" * 5000, "uptime\nx\nrails\n[1]"]
 )
 def test_any_output_is_read_without_an_exception(output):
-    assert counters.parse(output).rails == ()
+    assert counters.parse_output(output).rails == ()

@@ -20,9 +20,9 @@ def lines(name: str) -> list[str]:
 def assess_logs(*logs, **expected) -> report.Report:
     named = [(f"file-{at}", log.splitlines() if isinstance(log, str) else log) for at, log in enumerate(logs)]
     if "rails" not in expected:  # as many as the pods opened; what is not known is tested by itself
-        first = report.assess_logs(named, report.Expected(**expected))
+        first = report.assess_logs(named, report.ExpectedRails(**expected))
         expected["rails"] = max((len(pod.opened) or pod.rails or 0 for pod in first.pods), default=0) or None
-    return report.assess_logs(named, report.Expected(**expected))
+    return report.assess_logs(named, report.ExpectedRails(**expected))
 
 
 def rank(pod: str, number: int, *, of: int = 2, network: str = "IB", using: str = "", channels=()) -> str:
@@ -88,7 +88,7 @@ PREFIXES = [
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
-def test_prefixes_of_log_lines_do_not_matter(prefix):
+def test_a_log_is_read_in_the_same_way_with_any_prefix_of_its_lines(prefix):
     results = assess_logs([prefix + line for line in GOOD.splitlines()], ALSO)
     assert results.state == report.RDMA, results.line
     assert [pod.name for pod in results.pods] == ["w-0", "w-1"]
@@ -119,7 +119,7 @@ def test_rdma_on_every_rail_is_reported_with_transport_rails_and_ranks():
 
 
 def test_a_log_proves_the_use_of_all_rails_only_if_their_number_is_known():
-    results = report.assess_logs([("a", GOOD.splitlines()), ("b", ALSO.splitlines())], report.Expected())
+    results = report.assess_logs([("a", GOOD.splitlines()), ("b", ALSO.splitlines())], report.ExpectedRails())
     assert results.state == report.UNKNOWN
     assert results.rails is None
     assert results.line == (
@@ -129,18 +129,18 @@ def test_a_log_proves_the_use_of_all_rails_only_if_their_number_is_known():
 
 
 def test_a_rail_that_one_pod_did_not_use_is_named():
-    four = report.Expected(4, devices={f"mlx5_{number}": f"r{number}" for number in range(4)})
-    two = report.Expected(2, devices={"mlx5_0": "r0", "mlx5_1": "r1"})
+    four = report.ExpectedRails(4, devices={f"mlx5_{number}": f"r{number}" for number in range(4)})
+    two = report.ExpectedRails(2, devices={"mlx5_0": "r0", "mlx5_1": "r1"})
     logs = [("a", GOOD.splitlines()), ("b", ALSO.splitlines())]
-    half = report.assess_logs(logs, report.Expected(), {"w-0": four, "w-1": four})
+    half = report.assess_logs(logs, report.ExpectedRails(), {"w-0": four, "w-1": four})
     assert half.state == report.PARTIAL
     assert "NCCL found 2 of 4 rails, missing r2 (mlx5_2), r3 (mlx5_3)" in half.line
-    whole = report.assess_logs(logs, report.Expected(), {"w-0": two, "w-1": two})
+    whole = report.assess_logs(logs, report.ExpectedRails(), {"w-0": two, "w-1": two})
     assert whole.line.startswith("RDMA on every rail: RoCE, 2 of 2 rails")
-    one_unknown = report.assess_logs(logs, report.Expected(), {"w-0": two})
+    one_unknown = report.assess_logs(logs, report.ExpectedRails(), {"w-0": two})
     assert one_unknown.state == report.UNKNOWN
-    other = report.Expected(2, devices={"mlx5_0": "r0", "mlx5_4": "r1"})  # mlx5_1 is a NIC for storage
-    wrong = report.assess_logs(logs, report.Expected(), {"w-0": other, "w-1": other})
+    other = report.ExpectedRails(2, devices={"mlx5_0": "r0", "mlx5_4": "r1"})  # mlx5_1 is a NIC for storage
+    wrong = report.assess_logs(logs, report.ExpectedRails(), {"w-0": other, "w-1": other})
     assert wrong.state == report.PARTIAL
     assert "channels went over 1 of 2 rails, missing r1 (mlx5_4)" in wrong.line
 
@@ -171,21 +171,21 @@ REPORTS = {  # the logs, what is expected, the state, and words of the line
 
 
 @pytest.mark.parametrize("case", REPORTS)
-def test_each_report_has_a_state_with_its_reason(case):
+def test_a_report_has_the_worst_state_of_the_pods_and_its_cause(case):
     of_pods, expected, state, words = REPORTS[case]
     results = assess_logs(*of_pods, **expected)
     assert (results.state, words in results.line) == (state, True), results.line
 
 
 @pytest.mark.parametrize(("network", "state"), [("Socket", report.TCP), ("IB", report.UNKNOWN)])
-def test_the_network_is_found_from_channel_lines_alone(network, state):
+def test_the_network_is_known_from_channel_lines_alone(network, state):
     """As in an excerpt, in which the line that NCCL writes at its start is missing."""
     log = rank("w-0", 0, network=network, channels=("0",)).splitlines()[-1:]
-    results = report.assess_logs([("a", log)], report.Expected())
+    results = report.assess_logs([("a", log)], report.ExpectedRails())
     assert (results.state, results.pods[0].transport) == (state, "TCP" if state == report.TCP else network)
 
 
-def test_a_line_says_how_many_causes_it_leaves_out():
+def test_the_line_of_a_report_says_how_many_causes_it_leaves_out():
     logs = [rank(f"w-{at}", at, of=5, using=hcas(at), channels=("0",)) for at in range(5)]
     assert assess_logs(*logs, rails=2).line.endswith("w-2 (rank 2): NCCL found 1 of 2 rails (mlx5_2:1); and 2 more")
 
@@ -212,8 +212,8 @@ def test_the_order_of_lines_and_of_pods_does_not_matter(names, seed):
     every = [line for name in names for line in lines(name)]
     shuffled = every[:]
     random.Random(seed).shuffle(shuffled)  # noqa: S311 - it has to repeat
-    assert report.assess_logs([("log", shuffled)], report.Expected()) == report.assess_logs(
-        [("log", every)], report.Expected()
+    assert report.assess_logs([("log", shuffled)], report.ExpectedRails()) == report.assess_logs(
+        [("log", every)], report.ExpectedRails()
     )
 
 
@@ -224,5 +224,5 @@ def test_any_text_is_read_without_an_exception(texts):
         *(f"h:1:2 [0] NCCL INFO {text}" for text in texts),
         *(f"h:1:2 [0] NCCL INFO NET/IB : Using {text}" for text in texts),
     ]
-    assert logs.collect([("log", mixed)]) is not None
+    assert logs.collect_messages([("log", mixed)]) is not None
     assert "\n" not in assess_logs(mixed).line
