@@ -30,5 +30,5 @@ def test_mutated_fuzz_inputs_cause_no_failure(name):
             ) from error
 
 
-def test_the_corpus_stays_small():
+def test_the_stored_fuzz_inputs_are_below_300_kb():
     assert catalogue.CORPUS.stat().st_size < 300_000

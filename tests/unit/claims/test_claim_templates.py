@@ -38,7 +38,7 @@ def count_devices(devices):
     return sum(request["exactly"]["count"] for request in devices["requests"])
 
 
-def test_each_gpu_and_its_nic_share_a_constraint():
+def test_a_claim_has_a_constraint_for_each_pair_of_gpu_and_nic():
     (devices,) = build(build_fabric(), [0, 1], 2, interface="net1")
     assert [request["name"] for request in devices["requests"]] == ["gpu0", "rail0", "gpu1", "rail1"]
     assert devices["requests"][1]["exactly"] == {
@@ -69,14 +69,14 @@ def test_each_gpu_and_its_nic_share_a_constraint():
         ((6, 4), [0, 1, 2, 3], 6, [[f"gpu{rail}", f"rail{rail}"] for rail in range(4)]),
     ],
 )
-def test_gpus_share_a_constraint_with_the_rails_of_their_group(node, rails, accelerators, expected):
+def test_a_constraint_joins_the_gpus_and_rails_of_one_hardware_group(node, rails, accelerators, expected):
     (devices,) = build(build_fabric(*node), rails, accelerators)
     assert pairs(devices) == expected
     gpus = [request["name"] for request in devices["requests"] if request["name"].startswith("gpu")]
     assert gpus == [f"gpu{number}" for number in range(accelerators)]
 
 
-def test_forty_devices_are_split_into_two_claims_between_groups():
+def test_forty_devices_become_two_claims_without_a_split_group():
     first, second = build(build_fabric(8, 32), range(32), 8)
     assert (count_devices(first), count_devices(second)) == (30, 10)
     assert pairs(second)[0] == ["gpu6", "rail24", "rail25", "rail26", "rail27"]
@@ -93,7 +93,7 @@ def pods(draw):
 
 
 @given(pods())
-def test_every_device_is_requested_once(pod):
+def test_the_claims_of_a_pod_request_its_gpus_and_rails_once(pod):
     fabric, rails, accelerators = pod
     claims = build(fabric, rails, accelerators)
     assert claims == build(fabric, rails, accelerators)
@@ -105,7 +105,7 @@ def test_every_device_is_requested_once(pod):
 
 
 @given(pods())
-def test_no_group_of_gpus_and_nics_is_split_between_claims(pod):
+def test_a_hardware_group_of_gpus_and_nics_stays_in_one_claim(pod):
     fabric, rails, accelerators = pod
     claims = build(fabric, rails, accelerators)
     claim_of = {request["name"]: index for index, devices in enumerate(claims) for request in devices["requests"]}
@@ -125,7 +125,7 @@ def test_no_group_of_gpus_and_nics_is_split_between_claims(pod):
             assert len(groups) == 1
 
 
-def test_a_template_name_contains_the_hash_of_its_content():
+def test_the_name_of_a_claim_template_contains_a_hash_of_its_content():
     (devices,) = build(build_fabric(), [0, 1], 2, interface="net1")
     name = claim_templates.build_name("Roce.1", 2, 2, devices)
     assert claim_templates.read_gpu_count(name) == 2

@@ -39,13 +39,13 @@ def count_requests(known, key):
 # --- devices --------------------------------------------------------------------------------------------------
 
 
-def test_devices_count_under_their_class_and_their_rail_or_accelerator(known):
+def test_a_device_counts_under_its_device_class_and_its_rail_or_accelerator(known):
     assert [count(known, name) for name in (*RAIL, GPU)] == [1, 1, 1, 1, 8]
     assert count(known, inventory.name_class("gpu.nvidia.com")) == 8
     assert known.count_devices("n3") == inventory.NO_DEVICES
 
 
-def test_a_class_with_an_unsupported_expression_offers_no_device(known):
+def test_devices_of_a_class_with_an_unsupported_expression_do_not_count(known):
     expression = 'device.driver == "dra.net" && device.attributes["dra.net"].rdmaDevice.startsWith("rdmap")'
     known.class_sink.upsert(devices.read_classes(devices.build_class("dranet", expression))[0])
     assert count(known, RAIL[0]) == 0
@@ -101,7 +101,7 @@ def test_a_request_with_another_expression_is_for_its_class_only(known):
     assert known.compute_requests(NAMING) == {inventory.name_class("dranet"): 1000}
 
 
-def test_the_requested_rails_of_a_pod_do_not_change_when_claim_or_template_appear_or_vanish(known):
+def test_the_requests_of_a_pod_stay_equal_when_its_claim_appears_or_its_template_vanishes(known):
     key = inventory.PodKey("u", "train", (), ("train/t",))
     assert known.compute_requests(key) == {}
     assert known.template_sink.upsert(build_template("t", (0, 1))).keys == {"train/t"}
@@ -116,7 +116,7 @@ def test_the_requested_rails_of_a_pod_do_not_change_when_claim_or_template_appea
     assert known.compute_requests(key) == {}
 
 
-def test_the_templates_that_railwright_writes_count_by_their_rails(known):
+def test_requests_in_a_template_of_railwright_count_under_the_rails(known):
     fabric = compiled.compile_claims(FABRIC, policy().document)
     [tree] = fabric.plan_claims(RAILS[1:3], 4).build_templates("train")
     known.template_sink.upsert(msgspec.convert(tree, objects.ResourceClaimTemplate))
@@ -137,7 +137,7 @@ def test_the_templates_that_railwright_writes_count_by_their_rails(known):
     ],
     ids=["two", "all", "admin", "unknown mode", "other class", "alternatives", "unknown kind"],
 )
-def test_a_request_counts_its_minimum_of_devices(known, request_of_claim, counted):
+def test_a_request_counts_as_the_minimum_of_its_devices(known, request_of_claim, counted):
     claim = devices.build_claim("c", {})
     claim["spec"]["devices"]["requests"] = [{"name": "nic", **request_of_claim}]
     assert requests(known, claim) == counted
@@ -154,7 +154,7 @@ def test_a_claim_does_not_count_for_a_pod_in_another_namespace(known):
     assert known.list_allocated_nodes(POD) == {"n1"}
 
 
-def test_a_claim_belongs_only_to_the_pod_that_it_was_created_for(known):
+def test_a_claim_belongs_to_its_owner_only_if_the_owner_is_a_controlling_pod(known):
     claim = devices.build_claim("c", {"nic": "dranet"}, pod_uid="u", allocated=[HELD])
     claim["status"]["reservedFor"] = []
     for change in ({"controller": False}, {"apiVersion": "example.com/v1"}):
@@ -167,7 +167,7 @@ def test_a_claim_belongs_only_to_the_pod_that_it_was_created_for(known):
 
 
 @pytest.mark.parametrize("result", [{"adminAccess": True}, {"shareID": "s"}])
-def test_a_device_that_can_be_shared_stays_free(known, result):
+def test_a_device_allocated_with_admin_access_or_a_share_stays_free(known, result):
     claim = devices.build_claim("c", {"nic": "dranet"}, pod_uid="u", allocated=[HELD])
     claim["status"]["allocation"]["devices"]["results"][0] |= result
     known.claim_sink.upsert(devices.read_claim(claim))
@@ -175,7 +175,7 @@ def test_a_device_that_can_be_shared_stays_free(known, result):
     assert (count(known, RAIL[0], "allocated"), known.count_exclusive_devices(POD, {RAIL[0]})) == (0, {})
 
 
-def test_a_late_release_of_the_previous_claim_does_not_free_a_device(known):
+def test_a_device_stays_held_when_only_the_older_of_its_two_claims_is_deleted(known):
     first, second = (
         devices.read_claim(devices.build_claim(name, {"nic": "dranet"}, pod_uid="u", allocated=[HELD]))
         for name in ("first", "second")

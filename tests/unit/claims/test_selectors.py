@@ -38,7 +38,7 @@ def test_supported_expressions_select_the_devices_that_kubernetes_selects():
         assert selected == row["results"].replace("F", "N"), row["expression"]
 
 
-def test_expressions_that_name_a_driver_as_published_classes_do_are_read():
+def test_expressions_about_the_driver_in_published_classes_are_supported():
     classes = [row["expression"] for row in TREE["rows"] if "device.driver" in row["expression"]]
     assert len(classes) > 15
     assert [expression for expression in classes if selectors.parse_terms((expression,)) is None] == []

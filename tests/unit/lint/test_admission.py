@@ -43,14 +43,7 @@ def test_a_warning_about_a_users_variable_names_container_code_value_and_fix():
     assert warning == "N09: container c: NCCL_IB_RETRY_CNT=15: is out of range; it takes 0 to 7"
 
 
-def test_findings_of_severity_error_come_first():
-    many = build_variables(**{f"NCCL_NOBODY_{n}": "x" * 500 for n in range(9)}, NCCL_IB_SL="99")
-    warnings = list_warnings(admitting.pod(gpus(*many)), admitting.fabric())
-    assert len(warnings) == 10
-    assert warnings[0].startswith("N09: container c: NCCL_IB_SL=99")
-
-
-def test_a_value_of_the_policy_causes_no_warning_from_any_source():
+def test_a_policy_value_causes_no_warning_if_injected_or_set_by_the_author():
     policy = admitting.fabric('    env: {NCCL_IB_GID_INDEX: "5", NCCL_NET_GDR_LEVEL: sys}\n')
     assert list_warnings(admitting.pod(), policy) == ()
     assert list_warnings(admitting.pod(gpus(*build_variables(NCCL_IB_GID_INDEX="5"))), policy) == ()
@@ -90,7 +83,7 @@ def test_an_authors_device_list_is_compared_with_each_node_shape_that_the_pod_ma
     assert list_warnings(admitting.pod(container, nodeSelector={"gpu": "a"}), policy) == ()
 
 
-def test_a_script_value_that_overrides_the_policy_is_attributed_to_the_author():
+def test_a_value_that_a_script_exports_over_the_policys_is_reported():
     policy = admitting.fabric('    env: {NCCL_IB_GID_INDEX: "5"}\n')
     (warning,) = list_warnings(admitting.pod(gpus(command=["sh", "-c", "export NCCL_IB_GID_INDEX=3; train"])), policy)
     assert "NCCL_IB_GID_INDEX=3" in warning
@@ -103,7 +96,7 @@ def test_a_second_admission_gives_the_same_warnings():
     assert list_warnings(tree, policy) == list_warnings(again, policy) != ()
 
 
-def test_settings_are_seen_with_the_networks_that_injection_adds():
+def test_a_socket_interface_is_checked_against_the_injected_networks():
     warnings = list_warnings(admitting.pod(gpus(*build_variables(NCCL_SOCKET_IFNAME="^lo"))), admitting.fabric())
     assert warnings[0].startswith("N18: container c: NCCL_SOCKET_IFNAME=^lo: selects net1, net2, a secondary network")
     warnings = list_warnings(admitting.pod(gpus(*build_variables(NCCL_SOCKET_IFNAME="ens3"))), admitting.fabric())
@@ -120,12 +113,12 @@ def test_settings_are_seen_with_the_networks_that_injection_adds():
         ("    nccl: {derive: false}\n", "i", ["N18: container c: NCCL_SOCKET_IFNAME is not set"]),
     ],
 )
-def test_a_variable_that_is_missing_is_reported_if_the_author_sets_none(keys, image, expected):
+def test_an_unset_variable_is_reported_if_neither_author_nor_policy_sets_it(keys, image, expected):
     warnings = list_warnings(admitting.pod(gpus(image=image)), admitting.fabric(keys))
     assert [warning.partition(",")[0] for warning in warnings] == expected
 
 
-def test_an_injected_value_is_reported_if_it_names_an_interface_that_the_pod_lacks():
+def test_an_injected_value_is_reported_if_the_pod_lacks_its_interface_or_devices():
     absent = list_warnings(admitting.pod(), admitting.fabric("    primaryInterface: bond0\n"))
     assert "N17: container c: NCCL_SOCKET_IFNAME==bond0: selects no interface of the pod" in absent[0]
     rails = "[{name: rail0, device: mlx5_0, resource: a.b/vf}, {name: rail1, device: mlx5_1, resource: a.b/vf}]"
@@ -152,18 +145,18 @@ def test_an_injected_value_is_reported_if_it_names_an_interface_that_the_pod_lac
         ),
     ],
 )
-def test_a_derived_value_that_env_of_the_policy_contradicts_is_reported(keys, expected):
+def test_a_derived_value_is_reported_if_env_of_the_policy_contradicts_it(keys, expected):
     (warning,) = list_warnings(admitting.pod(), admitting.fabric(keys))
     assert warning.startswith(expected)
 
 
-def test_a_value_from_a_secret_or_field_is_not_guessed():
+def test_a_value_from_a_field_or_a_reference_is_not_checked():
     source = {"name": "NCCL_IB_TIMEOUT", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
     expanded = {"name": "NCCL_IB_RETRY_CNT", "value": "$(MY_COUNT)"}
     assert list_warnings(admitting.pod(gpus(source, expanded)), admitting.fabric()) == ()
 
 
-def test_a_rule_that_raises_rejects_no_pod():
+def test_an_exception_in_lint_becomes_a_warning():
     policy = admitting.fabric()
     broken = msgspec.structs.replace(inject(admitting.pod(), policy), targets=(7,))
     (warning,) = admission.lint_injected(broken, policy)
@@ -189,7 +182,7 @@ def test_the_example_jobs_get_warnings_only_about_their_own_variables(site):
                 assert {re.search(r"N\d\d", warning)[0] for warning in warnings} <= expected, warnings
 
 
-def test_a_long_command_is_not_read_and_the_rest_of_the_pod_is():
+def test_lint_skips_a_command_above_8192_characters_but_reads_the_env():
     for length in (8_000, 300_000):
         script = "export NCCL_IB_SL=99\n" + "#" * length
         tree = admitting.pod(gpus(*build_variables(NCCL_IB_RETRY_CNT="15"), command=["sh", "-c", script]))
@@ -201,7 +194,7 @@ def test_a_long_command_is_not_read_and_the_rest_of_the_pod_is():
 
 
 @pytest.mark.parametrize(("mounts", "expected"), [(600, False), (700, True)])
-def test_a_pod_with_very_many_entries_is_not_linted(mounts, expected):
+def test_a_pod_is_linted_only_up_to_a_number_of_entries(mounts, expected):
     many = [{"name": "v", "mountPath": f"/{number}"} for number in range(mounts)]
     warnings = list_warnings(admitting.pod(gpus(volumeMounts=many)), admitting.fabric())
     assert any("too large" in warning for warning in warnings) is expected

@@ -14,7 +14,7 @@ def codes(name, value, **known):
     return {finding.code for finding in engine.check_ranks(pages.build_ranks({"settings": {name: value}, **known}))}
 
 
-def test_each_catalogue_variable_is_reported_only_by_the_rule_of_its_status():
+def test_a_catalogue_variable_is_reported_only_by_the_rule_for_its_status():
     for row in catalogue.list_variables():
         reported = codes(row.name, "1") & {"N01", *BY_STATUS.values()}
         assert reported == ({BY_STATUS[row.status]} if row.status in BY_STATUS else set()), row.name
@@ -27,7 +27,7 @@ NUMBERS = [row for row in READ if row.is_numeric]
     ("value", "code"),
     [("true", "N09"), ("0x10", "N09"), ("1s", "N09"), ("01", "N09"), (" 1", "N11"), ("", "N11")],
 )
-def test_a_number_in_any_other_spelling_is_reported(value, code):
+def test_a_number_is_reported_if_it_is_not_plain_decimal(value, code):
     assert [row.name for row in NUMBERS if code not in codes(row.name, value)] == []
 
 
@@ -38,9 +38,6 @@ def test_a_hostile_name_or_value_is_shown_short_and_escaped():
     assert len(finding.message) < 900
 
 
-def test_findings_are_listed_once_and_errors_first():
+def test_errors_are_listed_before_warnings():
     findings = engine.check_ranks(pages.build_ranks({"settings": {"NCCL_NOBODY": "1", "NCCL_IB_SL": "99"}}))
     assert [finding.code for finding in findings] == ["N09", "N01"]
-    assert engine.check_ranks(pages.build_ranks({"settings": {"NCCL_IB_TIMEOUT": "99"}})) == engine.check_ranks(
-        pages.build_ranks({"settings": {"NCCL_IB_TIMEOUT": "99"}})
-    )

@@ -13,7 +13,7 @@ def check(rule, example):
 
 
 @pytest.mark.parametrize("rule", claims.RULES, ids=lambda rule: rule.code)
-def test_a_rule_reports_its_bad_example_with_its_place_and_not_its_good_one(rule):
+def test_a_claim_rule_reports_its_bad_example_with_the_path_and_not_its_good_example(rule):
     examples = pages.read_examples()[rule.code]
     (bad,), (good,) = examples["bad"], examples["good"]
     violations = check(rule, bad)
@@ -49,7 +49,7 @@ def find_claim_codes(selector, constraint, **kind):
         ('device.attributes["dra.net"].numaNode == 1', "", {"deviceClassName": "dranet"}, ["C02", "C03"]),
     ],
 )
-def test_claims_of_published_templates_are_reported_only_where_they_are_wrong(selector, constraint, kind, codes):
+def test_claims_of_published_templates_are_reported_only_if_they_are_wrong(selector, constraint, kind, codes):
     assert find_claim_codes(selector, constraint, **kind) == codes
 
 
@@ -65,5 +65,5 @@ def test_claims_of_published_templates_are_reported_only_where_they_are_wrong(se
         ('device.driver == "dra.net"', ()),
     ],
 )
-def test_attributes_that_an_expression_reads_without_a_test_are_listed(expression, unguarded):
+def test_attributes_read_without_has_or_in_are_listed_as_unguarded(expression, unguarded):
     assert claims.list_unguarded_attributes(expression) == unguarded

@@ -11,7 +11,7 @@ def list_exported(*words):
     return [(s.name, s.value) for s in commands.read_settings(words).exported]
 
 
-def test_mpirun_passes_the_variables_of_its_options():
+def test_variables_after_x_of_mpirun_are_passed_to_ranks():
     result = commands.read_settings(
         ["/opt/ompi/bin/mpirun", "-np", "4", "-x", "NCCL_DEBUG=INFO", "-x", "NCCL_IB_HCA", "-x", "PATH", "train.py"]
     )
@@ -22,7 +22,7 @@ def test_mpirun_passes_the_variables_of_its_options():
     ]
 
 
-def test_a_script_behind_a_shell_is_read_line_by_line():
+def test_a_script_after_bash_c_is_read_command_by_command():
     script = """
     set -euo pipefail   # -x NCCL_NOT_HERE=1
     export NCCL_IB_TIMEOUT=22 NCCL_DEBUG="INFO"
@@ -41,7 +41,7 @@ def test_a_script_behind_a_shell_is_read_line_by_line():
 
 @pytest.mark.parametrize("shell", ["sh", "/bin/sh", "bash", "/usr/bin/zsh"])
 @pytest.mark.parametrize("flag", ["-c", "-lc", "-xec"])
-def test_every_shell_and_its_flags_before_c_are_known(shell, flag):
+def test_a_script_is_read_after_any_shell_with_c_among_other_flags(shell, flag):
     assert list_exported(shell, flag, "export NCCL_DEBUG=WARN") == [("NCCL_DEBUG", "WARN")]
     assert list_exported(shell, "-e", flag, "export NCCL_DEBUG=WARN") == [("NCCL_DEBUG", "WARN")]
 
@@ -67,7 +67,7 @@ def test_a_value_that_a_shell_would_compute_is_unknown(value):
         [],
     ],
 )
-def test_text_that_is_no_setting_is_ignored(words):
+def test_an_argument_that_sets_no_variable_is_ignored(words):
     result = commands.read_settings(words)
     assert (result.exported, result.passed) == ((), ())
 
@@ -99,5 +99,5 @@ def test_the_time_to_read_a_line_grows_with_its_length(piece):
         ("NCCL_TYPO=1 train", set()),
     ],
 )
-def test_variables_that_a_script_reads_itself_are_its_own(script, names):
+def test_variables_that_a_script_reads_are_listed_except_those_it_only_passes_on(script, names):
     assert commands.list_read_variables(["bash", "-c", script]) == names

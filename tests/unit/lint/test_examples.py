@@ -19,7 +19,7 @@ def list_findings(code, ranks):
     return [finding for finding in engine.check_ranks(ranks) if finding.code == code]
 
 
-def test_codes_and_severities_equal_the_published_ones():
+def test_rule_codes_and_severities_are_the_promised_ones():
     published = {code: severity for severity, codes in SEVERITIES.items() for code in codes.split()}
     assert {rule.code: rule.severity for rule in engine.RULES} == published
     codes = [rule.code for rule in pages.RULES]
@@ -27,7 +27,7 @@ def test_codes_and_severities_equal_the_published_ones():
 
 
 @pytest.mark.parametrize("code", RULES)
-def test_a_rule_reports_its_bad_examples_in_their_words_and_no_good_one(code):
+def test_a_rule_reports_bad_examples_with_their_messages_and_no_good_example(code):
     examples = EXAMPLES[code]
     assert examples["bad"]
     assert examples["good"]
@@ -47,7 +47,7 @@ def test_a_rule_reports_its_bad_examples_in_their_words_and_no_good_one(code):
         assert bool(list_findings(code, pages.build_ranks(boundary))) == boundary["reported"], boundary
 
 
-def test_an_empty_value_is_left_to_the_rule_for_empty_values():
+def test_an_empty_value_is_reported_only_by_the_rule_for_empty_values():
     reported = set()
     for code in [code for code in RULES if code >= "N23"]:
         names = {name for example in EXAMPLES[code]["bad"] for name in pages.build_ranks(example).effective_settings}

@@ -45,14 +45,14 @@ def lint_policy(text: str) -> list[str]:
         ('UCX_NET_DEVICES: "=mlx5_0:1"', "N1", "mlx5_0"),
     ],
 )
-def test_a_wrong_value_is_a_warning_with_the_key_of_the_policy(env, code, says):
+def test_a_wrong_value_in_env_gives_a_warning_with_the_policy_key(env, code, says):
     warnings = lint(env)
     assert warnings
     assert all(line.partition(": ")[2].startswith(f"fabrics.roce.env: {env.partition(':')[0]}=") for line in warnings)
     assert any(line.startswith(code) and says in line for line in warnings), warnings
 
 
-def test_good_values_give_no_warning():
+def test_correct_values_in_env_give_no_warning():
     assert lint('NCCL_IB_HCA: "=mlx5_0,mlx5_1", NCCL_SOCKET_IFNAME: "=eth0", NCCL_DEBUG: WARN, MY_OWN: x') == []
     assert lint("") == []
 
@@ -83,7 +83,7 @@ SHAPES = "nodeShapes: [{name: s, match: {}, devices: {r0: MLX5_1}}]"
         ),
     ],
 )
-def test_a_value_that_no_pod_can_use_is_a_warning_with_its_key(text, says):
+def test_a_device_interface_or_size_that_no_pod_can_use_gives_a_warning_with_the_policy_key(text, says):
     (warning,) = lint_policy(HEAD + text)
     assert warning.startswith(says)
 
@@ -98,5 +98,5 @@ def test_a_value_that_no_pod_can_use_is_a_warning_with_its_key(text, says):
         "fabrics: {f: {transport: tcp, mounts: {sharedMemory: 1Gi}}}",
     ],
 )
-def test_a_value_that_pods_can_use_gives_no_warning(text):
+def test_a_device_interface_or_size_that_pods_can_use_gives_no_warning(text):
     assert lint_policy(HEAD + text) == []

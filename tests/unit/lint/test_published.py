@@ -24,13 +24,13 @@ WORKER = {"accelerators": 8, "shared_memory": 32 << 30, "capabilities": ["IPC_LO
 
 
 @pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row["name"])
-def test_published_settings_are_reported_by_these_rules(row):
+def test_published_settings_are_reported_by_exactly_the_reviewed_rules(row):
     ranks = pages.build_ranks({**WORKER, **row})
     assert sorted({finding.code for finding in engine.check_ranks(ranks)}) == row["codes"]
 
 
 @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor["source"].split()[-1])
-def test_published_settings_are_reported_only_where_they_are_wrong(vendor):
+def test_vendor_manifests_are_reported_by_exactly_the_reviewed_rules(vendor):
     report = linted_files.check(linted_files.read_file("job.yaml", vendor["manifest"]))
     assert {item.finding.code for item in report.located} == set(vendor["codes"])
     assert report.templates == vendor.get("templates", 1)
@@ -45,7 +45,7 @@ def check_example(site, name):
 
 
 @pytest.mark.parametrize("site", ["360-roce", "360-infiniband"])
-def test_lint_reports_the_missing_settings_of_a_hand_written_job(site):
+def test_a_hand_written_job_is_reported_for_locked_and_shared_memory(site):
     for findings in check_example(site, "handwritten.yaml"):
         codes = {finding.code for finding in findings if finding.code >= "N23"}
         # Room in /dev/shm and memory that may be locked are what the site's own policy adds.
@@ -53,7 +53,7 @@ def test_lint_reports_the_missing_settings_of_a_hand_written_job(site):
 
 
 @pytest.mark.parametrize("site", ["360-roce", "360-infiniband"])
-def test_a_job_with_one_label_gets_no_warning_about_settings_that_the_webhook_adds(site):
+def test_a_labelled_job_is_not_reported_for_settings_that_the_webhook_adds(site):
     for findings in check_example(site, "job.yaml"):
         assert findings == ()
 
@@ -70,6 +70,6 @@ def test_lint_of_a_repository_gives_exactly_the_reviewed_findings(row):
     assert len(manifests) == row["manifests"]
 
 
-def test_every_manifest_is_of_a_repository_that_was_reviewed():
+def test_every_stored_manifest_belongs_to_a_reviewed_repository():
     repositories = tuple(f"{row['repository']}/" for row in STORED)
     assert all(path.startswith(repositories) for path in MANIFESTS)

@@ -17,7 +17,7 @@ def ranks(tree, **around):
     return rank_contexts.build_context(pod, 0, rank_contexts.JobContext(networks=networks, **around))
 
 
-def test_a_variable_is_taken_from_mpirun_then_script_then_environment_then_file():
+def test_a_variable_is_taken_from_mpirun_before_script_environment_and_nccl_conf():
     script = "export NCCL_IB_TIMEOUT=2 NCCL_IB_TC=2\nmpirun -x NCCL_IB_TIMEOUT=1 train"
     entries = build_variables(NCCL_IB_TIMEOUT="3", NCCL_IB_TC="3", NCCL_IB_RETRY_CNT="3")
     tree = admitting.pod(admitting.gpus(8, command=["sh", "-c", script], env=entries, **FILE), annotations=CONF)
@@ -28,7 +28,7 @@ def test_a_variable_is_taken_from_mpirun_then_script_then_environment_then_file(
     assert places == ["command: -x", "command: export", "env[2]", "line 2"]
 
 
-def test_the_annotation_counts_only_where_the_file_is_mounted():
+def test_nccl_conf_is_read_only_in_a_container_that_mounts_it():
     assert ranks(admitting.pod(admitting.gpus(8), annotations=CONF)).settings == ()
     contexts = ranks(admitting.pod(admitting.gpus(8, **FILE), annotations=CONF))
     assert [(setting.name, setting.where) for setting in contexts.settings] == [
@@ -37,7 +37,7 @@ def test_the_annotation_counts_only_where_the_file_is_mounted():
     ]
 
 
-def test_a_variable_passed_by_name_has_the_value_of_its_own_environment():
+def test_a_variable_that_mpirun_passes_by_name_has_the_value_of_its_container():
     tree = admitting.pod(
         admitting.gpus(
             8, command=["mpirun", "-x", "NCCL_IB_SL", "-x", "NCCL_DEBUG"], env=build_variables(NCCL_IB_SL="9")
@@ -47,7 +47,7 @@ def test_a_variable_passed_by_name_has_the_value_of_its_own_environment():
     assert [(setting.name, setting.value) for setting in passed] == [("NCCL_IB_SL", "9"), ("NCCL_DEBUG", None)]
 
 
-def test_the_context_of_a_container_is_read_from_its_pod():
+def test_a_rank_context_has_the_resources_mounts_and_privileges_of_its_container():
     tree = admitting.pod(
         admitting.gpus(
             8,
@@ -72,7 +72,7 @@ def test_the_context_of_a_container_is_read_from_its_pod():
     assert contexts.image == "i"
 
 
-def test_too_small_shared_memory_of_the_policy_is_not_attributed_to_the_author():
+def test_too_small_shared_memory_is_attributed_to_the_policy_that_set_it():
     by = admitting.fabric("    mounts: {sharedMemory: 256Mi}\n")
     injected = plan.plan(admitting.decode_pod(admitting.pod(admitting.gpus(8))), by, admitting.build_facts())
     use = rank_contexts.build_full_use(by.document, by.document.fabrics["f"])
@@ -94,7 +94,7 @@ def test_interfaces_are_unknown_with_host_network_or_resource_claims(more):
     assert ranks(admitting.pod(admitting.gpus(8), label=None, **more)).fabric_context.interfaces is None
 
 
-def test_an_opted_in_pod_has_no_finding_about_settings_that_the_webhook_will_add():
+def test_an_opted_in_pod_is_not_reported_for_settings_that_the_webhook_will_add():
     networks = {"k8s.v1.cni.cncf.io/networks": "a"}
     opted = engine.check_ranks(ranks(admitting.pod(admitting.gpus(8), annotations=networks)))
     alone = engine.check_ranks(ranks(admitting.pod(admitting.gpus(8), annotations=networks, label=None)))
@@ -113,7 +113,7 @@ def test_an_opted_in_pod_has_no_finding_about_settings_that_the_webhook_will_add
         (["bash", "-c", "/" * 300_000], "", False),  # takes an hour if each path is searched from each of its steps
     ],
 )
-def test_a_script_of_a_config_map_may_read_variables(words, launcher, runs_script):
+def test_a_command_that_runs_a_script_of_a_config_map_is_recognized(words, launcher, runs_script):
     mount = {"volumeMounts": [{"name": "launch", "mountPath": "/launch"}]}
     tree = admitting.pod(admitting.gpus(8, command=words, env=build_variables(LAUNCHER=launcher), **mount))
     tree["spec"]["volumes"] = [{"name": "launch", "configMap": {"name": "launch"}}]
@@ -133,5 +133,5 @@ def test_resource_names_of_common_rdma_device_plugins_are_recognized(name):
     "name",
     ["nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "example.com/performance", "example.com/library", "x.y/attribute"],
 )
-def test_other_resources_are_not_taken_for_rdma_devices(name):
+def test_resource_names_that_only_contain_rdma_letters_are_not_recognized(name):
     assert not rule_types.is_rdma_resource(name)

@@ -57,20 +57,20 @@ def find_matching(expressions, offered):
         ("device: mlx5_0, claim: rdmap32s27", "pci-0000-20-1b-0"),
     ],
 )
-def test_the_expression_of_a_rail_is_true_for_its_device_only(rail, device):
+def test_the_expression_of_a_rail_selects_only_its_device(rail, device):
     claims = compile_fabric("deviceClass: dranet", f"{{name: rail0, {rail}}}")
     expression = claims.rails["rail0"].expression
     assert find_matching((expression,), list_nics().values()) == [device]
 
 
-def test_the_policy_names_the_attribute_that_identifies_rails():
+def test_rail_attribute_of_the_policy_selects_the_devices():
     claims = "deviceClass: dranet, railAttribute: dra.net/pciAddress"
     rail = compile_fabric(claims, '{name: rail0, claim: "0000:20:1b.0"}').rails["rail0"]
     path = 'device.attributes["dra.net"].pciAddress'
     assert rail.expression == f'has({path}) && {path} == "0000:20:1b.0"'
 
 
-def test_devices_that_differ_by_node_shape_are_selected_by_a_disjunction():
+def test_a_rail_with_a_device_per_node_shape_selects_any_of_these_devices():
     shapes = "nodeShapes:\n- {name: a, match: {a: b}, devices: {rail0: mlx5_4}}\n"
     rail = compile_fabric("deviceClass: dranet", "{name: rail0, device: mlx5_0}", shapes).rails["rail0"]
     path = 'device.attributes["dra.net"].rdmaDevice'
@@ -87,12 +87,12 @@ def test_devices_that_differ_by_node_shape_are_selected_by_a_disjunction():
         ("pairBy: none", ""),
     ],
 )
-def test_the_policy_names_the_attribute_that_pairs_gpu_and_nic(claims, attribute):
+def test_pair_by_of_the_policy_gives_the_attribute_that_pairs_gpu_and_nic(claims, attribute):
     compiled_claims = compile_fabric(f"deviceClass: dranet, {claims}", "{name: rail0, device: mlx5_0}")
     assert compiled_claims.pair_attribute == attribute
 
 
-def test_rails_of_claims_count_under_a_resource_of_their_own():
+def test_a_claimed_rail_counts_under_its_own_resource_that_no_pod_requests():
     policy = policies.read(f"{HEAD}    claims: {{deviceClass: dranet}}\n    rails: [{{name: rail0, device: mlx5_0}}]\n")
     assert isinstance(policy, model.Policy)
     (rail,) = compiled.resolve_rails("roce", policy.document)
@@ -109,7 +109,7 @@ SHIPPED = {  # of each published node: a policy of claims that is shipped for it
 
 
 @pytest.mark.parametrize("site", SHIPPED)
-def test_each_rail_of_a_shipped_policy_selects_the_devices_of_one_group_of_its_published_node(site):
+def test_a_rail_of_a_shipped_policy_selects_devices_of_one_group_on_the_published_node(site):
     policy = policies.read(SHIPPED[site])
     assert isinstance(policy, model.Policy), policy
     claims = compiled.list_claimed_fabrics(policy.document)[-1]

@@ -36,7 +36,7 @@ def test_a_broken_document_gives_all_its_errors_with_path_line_and_fix(row):
         assert part in error.message
 
 
-def test_the_example_of_the_interface_is_accepted_word_for_word():
+def test_the_policy_example_of_the_interface_is_accepted_unchanged():
     document = read_valid(CONTRACT).document
     roce = document.fabrics["roce"]
     assert [rail.name for rail in roce.rails] == ["rail0", "rail1", "rail2", "rail3"]
@@ -53,7 +53,7 @@ def test_the_example_of_the_interface_is_accepted_word_for_word():
     assert document.node_shapes[0].numa[1].rails == ("rail2", "rail3")
 
 
-def test_a_short_fabric_gets_the_documented_defaults():
+def test_unset_keys_of_a_fabric_have_the_documented_defaults():
     document = read_valid(HEAD + "  f: {transport: pvrdma, rails: [{name: rail0}]}\n").document
     fabric = document.fabrics["f"]
     assert (document.default_fabric, document.accelerators) == (None, ("nvidia.com/gpu",))
@@ -95,7 +95,7 @@ def test_anchors_aliases_and_merge_keys_are_expanded():
 
 
 @pytest.mark.parametrize(("domains", "is_valid"), [(9_900, True), (10_100, False)])
-def test_a_policy_has_a_limited_number_of_values(domains, is_valid):
+def test_a_policy_is_rejected_above_10000_values(domains, is_valid):
     fabric = "  f:\n    transport: roce\n    rails: [{name: a, device: mlx5_0}]\n    placement: {domains: [%s]}\n"
     result = policies.read(HEAD + fabric % ", ".join(f"n{number}" for number in range(domains)))
     if is_valid:
@@ -115,7 +115,7 @@ def test_a_policy_has_a_limited_number_of_values(domains, is_valid):
         ("resources: {%s}", "resources"),
     ],
 )
-def test_lists_of_values_for_every_pod_have_a_limit(key, path):
+def test_lists_that_every_pod_gets_are_rejected_above_64_entries(key, path):
     """Each entry causes a change of each target container, for which the API server waits."""
     forms = {"resources": "a.b/c{0}: 1", "libraryPath": "/p{0}"}
     entry = forms.get(path, "/p{0}: a")
@@ -170,7 +170,7 @@ def test_a_hostile_policy_is_rejected_after_bounded_work(text):
     assert calls < 500_000
 
 
-def test_the_digest_depends_on_the_text_only():
+def test_the_digest_of_a_policy_depends_only_on_its_text():
     one, two = read_valid(CONTRACT), read_valid(CONTRACT + "# a comment\n")
     assert re.fullmatch("sha256:[0-9a-f]{64}", one.digest)
     assert one.document == two.document
@@ -178,7 +178,7 @@ def test_the_digest_depends_on_the_text_only():
     assert read_valid(CONTRACT).digest == one.digest
 
 
-def test_values_in_messages_are_escaped_and_truncated():
+def test_values_in_policy_errors_are_escaped_and_truncated():
     long = "x" * 5000
     text = HEAD + f'  f: {{transport: "a\\nb\\e[31m", nccl: {{addressRange: "{long}", plugin: "\\u202e"}}}}\n'
     for error in read_errors(text):
@@ -187,7 +187,7 @@ def test_values_in_messages_are_escaped_and_truncated():
         assert len(error.message) < 400
 
 
-def test_a_long_list_of_errors_is_cut_in_order():
+def test_only_the_first_200_errors_of_a_policy_are_listed():
     fabrics = "".join(f"  f{number:03}: 1\n" for number in range(300))
     *listed, more = read_errors(HEAD + fabrics)
     assert len(listed) == 200
@@ -195,7 +195,7 @@ def test_a_long_list_of_errors_is_cut_in_order():
     assert more.message == "has more than 200 errors; fix these first"
 
 
-def test_the_policy_of_a_configmap_gives_lines_of_the_manifest():
+def test_an_error_in_a_configmap_has_the_line_of_the_manifest():
     manifest = "apiVersion: v1\nkind: ConfigMap\ndata:\n  policy.yaml: |\n" + "".join(
         f"    {line}\n" for line in (HEAD + "\n  f:\n    transport: rocee\n").splitlines()
     )
@@ -204,7 +204,7 @@ def test_the_policy_of_a_configmap_gives_lines_of_the_manifest():
     assert manifest.splitlines()[(result.errors[0].line or 0) - 1].strip() == "transport: rocee"
 
 
-def test_a_configmap_without_the_key_is_named():
+def test_a_configmap_without_the_policy_key_is_rejected_by_the_keys_name():
     result = policies.read_manifest("kind: ConfigMap\ndata: {policy.yml: x}\n")
     assert isinstance(result, policies.Rejected)
     assert 'data."policy.yaml"' in result.errors[0].message
@@ -225,7 +225,7 @@ def test_the_base_manifest_is_valid_and_has_every_documented_key():
 
 
 @given(data=st.data())
-def test_any_change_of_the_text_is_read_without_an_exception(data):
+def test_a_policy_with_random_changes_is_read_without_an_exception(data):
     text = CONTRACT
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.integers(0, len(text)))

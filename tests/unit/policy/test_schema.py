@@ -25,7 +25,7 @@ def test_the_published_schema_is_valid_and_accepts_the_example_of_the_interface(
     jsonschema.Draft202012Validator(published).validate(CONTRACT)
 
 
-def test_every_section_refuses_unknown_keys():
+def test_every_section_of_the_schema_rejects_unknown_keys():
     objects = [one for one in schema.build_schema()["$defs"].values() if one.get("type") == "object"]
     assert (
         len(objects)
@@ -40,7 +40,7 @@ def list_parts(tree):
         yield from list_parts(part)
 
 
-def test_every_pattern_has_an_explanation_and_is_valid_in_editors():
+def test_every_pattern_of_the_schema_is_anchored_and_has_an_error_message():
     forms = [part for part in list_parts(schema.build_schema()) if isinstance(part, dict) and "pattern" in part]
     assert len(forms) > 20
     assert all("patternErrorMessage" in form for form in forms)
@@ -51,7 +51,7 @@ def test_every_pattern_has_an_explanation_and_is_valid_in_editors():
     ("section", "key", "value"),
     [("nccl", "gidIndex", 20.0), ("nccl", "plugin", "a\n"), ("preflight", "image", "a\n")],
 )
-def test_decimal_numbers_and_strings_with_a_final_newline_are_invalid(section, key, value):
+def test_a_decimal_number_or_a_string_with_a_final_newline_is_rejected(section, key, value):
     tree = json.loads(json.dumps(CONTRACT))
     tree["fabrics"]["roce"][section][key] = value
     result = policies.read(json.dumps(tree))
@@ -83,7 +83,7 @@ CHANGED = strategies.deferred(
 
 
 @hypothesis.given(CHANGED)
-def test_msgspec_accepts_what_jsonschema_accepts(tree):
+def test_msgspec_and_the_json_schema_accept_the_same_documents(tree):
     is_valid = policy_errors._build_validator().is_valid(tree)
     try:
         msgspec.convert(documents.remove_nulls(tree), model.PolicyDocument)
@@ -93,7 +93,7 @@ def test_msgspec_accepts_what_jsonschema_accepts(tree):
         assert is_valid or None in list_parts(tree), "jsonschema rejects a null in a map, and nothing else"
 
 
-def test_the_first_node_shape_with_all_labels_on_the_node_applies():
+def test_a_node_has_the_first_shape_whose_labels_it_has():
     document = PolicyDocument(
         api_version="railwright.io/v1alpha1",
         fabrics={},
@@ -107,7 +107,7 @@ def test_the_first_node_shape_with_all_labels_on_the_node_applies():
     )] == ["both", "one", None, None]  # fmt: skip
 
 
-def test_a_preset_fills_the_domains_and_explicit_domains_win():
+def test_domains_of_the_policy_override_those_of_a_preset():
     assert presets.list_domain_keys(Placement()) == ()
     assert presets.list_domain_keys(Placement(preset="aws"))[0] == "topology.k8s.aws/network-node-layer-3"
     assert presets.list_domain_keys(Placement(preset="aws", domains=("rack",))) == ("rack",)
@@ -118,7 +118,7 @@ def test_a_preset_fills_the_domains_and_explicit_domains_win():
     ) - {None}  # fmt: skip
 
 
-def test_a_variable_of_nccl_as_a_key_is_an_error_that_names_env():
+def test_an_nccl_variable_as_a_key_gives_an_error_that_names_env():
     result = policies.read(
         "apiVersion: railwright.io/v1alpha1\nfabrics: {f: {transport: tcp, nccl: {retryCount: 7, gdrLevel: SYS}}}\n"
     )

@@ -21,7 +21,7 @@ items:
 """
 
 
-def test_objects_of_documents_and_lists_are_read_by_kind():
+def test_a_snapshot_gives_the_objects_of_documents_and_lists_by_kind():
     result = snapshots.read(NODES)
     assert [node.metadata.name for node in result["Node"]] == ["a", "b"]
     assert result["Node"][0].status.allocatable == {"cpu": 4, "nvidia.com/gpu": "8"}
@@ -30,14 +30,14 @@ def test_objects_of_documents_and_lists_are_read_by_kind():
     assert "Deployment" not in result
 
 
-def test_nested_lists_are_read_in_the_order_of_the_text():
+def test_nested_lists_of_a_snapshot_are_read_in_the_order_of_the_text():
     """They are far deeper than YAML may be. Python 3.11 and 3.12 decode up to 1,000 levels, later ones more."""
     text = '{"kind": "List", "items": [{"kind": "Node", "metadata": {"name": "a"}}, ' * 300
     text += '{"kind": "Node", "metadata": {"name": "last"}}' + "]}" * 300
     assert [node.metadata.name for node in snapshots.read(text)["Node"]] == ["a"] * 300 + ["last"]
 
 
-def test_a_kind_of_another_project_is_not_taken_for_kubernetes_own():
+def test_an_object_of_another_api_group_is_not_read_as_a_kubernetes_node():
     others = ("longhorn.io/v1beta2", "events.example.com/v1")
     text = "---\n".join(f"apiVersion: {other}\nkind: Node\nmetadata: {{name: a}}\n" for other in ("v1", *others))
     assert [node.metadata.name for node in snapshots.read(text)["Node"]] == ["a"]
@@ -45,7 +45,7 @@ def test_a_kind_of_another_project_is_not_taken_for_kubernetes_own():
     assert len(snapshots.read(network)["NetworkAttachmentDefinition"]) == 1
 
 
-def test_json_and_yaml_give_the_same_views():
+def test_a_snapshot_gives_the_same_objects_from_json_and_yaml():
     text = json.dumps({"kind": "List", "items": [{"kind": "Node", "metadata": {"name": "a", "labels": None}}]})
     assert snapshots.read(text) == snapshots.read("  " + text + "\n# yaml\n")
 
@@ -66,13 +66,13 @@ def test_json_and_yaml_give_the_same_views():
         (f"kind: Node\nmetadata: {{name: a}}\n{LAUGHS}", "use fewer aliases"),
     ],
 )
-def test_a_bad_snapshot_is_refused_with_the_object_or_line(text, says):
+def test_a_bad_snapshot_is_rejected_with_the_object_or_line(text, says):
     with pytest.raises(documents.DocumentError, match=says.replace("[", r"\[")):
         snapshots.read(text)
 
 
 @pytest.mark.parametrize("kind", ["ResourceSlice", "ResourceClaim", "ResourceClaimTemplate", "DeviceClass"])
-def test_an_object_in_a_version_with_other_fields_is_an_error_with_the_fix(kind):
+def test_a_dra_object_of_v1beta1_is_rejected_with_the_fix(kind):
     obj = {"apiVersion": "resource.k8s.io/v1beta1", "kind": kind, "metadata": {"name": "x"}}
     expected = r" 'x': apiVersion: resource.k8s.io/v1beta1 is not read; expected resource.k8s.io/v1, which kubectl get"
     with pytest.raises(documents.DocumentError, match=f"^{kind}{expected}"):

@@ -15,7 +15,7 @@ CODES = [code for group in codes.ReasonCode.__subclasses__() for code in group]
 SHORT = Reason(AdmissionCode.DEFAULT_ROUTE, "entry 1 has default-route", fix="remove it")
 
 
-def test_each_reason_code_is_documented_and_unique():
+def test_reason_codes_are_documented_and_unique():
     page = (ROOT / "docs" / "interface.md").read_text()
     assert [code for code in CODES if f"| `{code}` | {code.meaning} |" not in page] == []
     assert len({code.value for code in CODES}) == len(CODES)
@@ -33,7 +33,7 @@ def test_warnings_of_admission_policies_begin_with_their_code():
         assert validation.get("messageExpression", "'NotInjected: ").startswith("'NotInjected: ")
 
 
-def test_the_text_of_a_reason_has_its_fix_and_its_line_the_code():
+def test_the_line_of_a_reason_has_code_message_and_fix():
     assert SHORT.text == "entry 1 has default-route; remove it"
     assert SHORT.line == "DefaultRoute: entry 1 has default-route; remove it"
     assert SHORT.prefix_with("spec.template") == Reason(
@@ -66,7 +66,7 @@ def test_nouns_are_plural_unless_the_count_is_one(count, noun, expected):
         (1, 1, "", "1 of 1 node"),
     ],
 )
-def test_verbs_agree_with_the_number_that_they_are_about(count, part, verb, expected):
+def test_verbs_agree_with_the_number_before_them(count, part, verb, expected):
     assert text.format_count(count, "node", verb, part=part) == expected
 
 

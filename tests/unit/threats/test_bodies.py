@@ -99,7 +99,7 @@ async def test_a_body_over_the_limit_gets_413_on_every_path(build, paths):
 
 
 @pytest.mark.parametrize(("build", "most"), [(build_webhook, 7 << 20), (build_extender, 256 << 20)])
-def test_the_limit_of_a_server_is_the_documented_one(build, most):
+def test_the_body_limit_of_a_server_is_the_documented_size(build, most):
     assert build()[application.RULES].max_body == most
 
 
@@ -134,7 +134,7 @@ async def assert_malformed(build, paths, body: bytes) -> None:
             assert (status, bool(answer["error"]["reason"])) == (400, True), path
 
 
-async def test_verbs_whose_failure_volcano_treats_as_success_are_not_offered():
+async def test_volcano_callbacks_that_would_pass_on_failure_get_404():
     async with test_utils.TestClient(test_utils.TestServer(build_extender())) as client:
         for verb in ("jobready", "jobReady", "ready", "jobenqueueable", "reclaimable", "preemptable"):
             assert (await post(client, f"/volcano/{verb}", b'{"job": {}}'))[0] == 404, verb

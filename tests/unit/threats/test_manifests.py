@@ -73,7 +73,7 @@ def rules(account: str) -> Iterator[tuple[dict, bool]]:
 
 
 @every_deployment
-def test_t14_pods_of_railwright_have_only_necessary_rights(name):
+def test_t14_containers_run_unprivileged_with_a_memory_limit(name):
     pod = pod_of(name)
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -86,7 +86,7 @@ def test_t14_pods_of_railwright_have_only_necessary_rights(name):
 
 
 @pytest.mark.parametrize("account", ACCOUNTS)
-def test_t14_tokens_are_mounted_explicitly(account):
+def test_t14_service_accounts_mount_no_token_by_default(account):
     (service_account,) = [
         candidate for candidate in objects("ServiceAccount") if candidate["metadata"]["name"] == account
     ]
@@ -128,7 +128,7 @@ def test_t14_without_claims_the_webhook_reads_no_claim_templates_and_watches_no_
 
 
 @pytest.mark.parametrize("account", ACCOUNTS)
-def test_t14_rights_to_change_are_named_one_by_one(account):
+def test_t14_write_rights_name_their_objects(account):
     for rule, everywhere in rules(account):
         assert "*" not in {*rule["verbs"], *rule["resources"], *rule["apiGroups"]}
         named = bool(rule.get("resourceNames"))
@@ -142,7 +142,7 @@ def test_t14_rights_to_change_are_named_one_by_one(account):
                     assert named, f"{account} may {verb} every one of {resource} in {names.NAMESPACE}"
 
 
-def test_t05_no_role_of_users_writes_the_policy():
+def test_t05_roles_for_users_only_read():
     bound = {binding["roleRef"]["name"] for kind in ("RoleBinding", "ClusterRoleBinding") for binding in objects(kind)}
     aggregated = []
     for role in (*objects("Role"), *objects("ClusterRole")):
@@ -165,7 +165,7 @@ def test_t05_the_namespace_of_the_policy_enforces_the_restricted_level():
 
 
 @pytest.mark.parametrize("name", ["railwright-webhook", "railwright-extender"])
-def test_replicas_are_drained_one_by_one(name):
+def test_a_drain_evicts_one_replica_at_a_time(name):
     labels = DEPLOYMENTS[name]["template"]["metadata"]["labels"]
     (budget,) = [b["spec"] for b in objects("PodDisruptionBudget") if matches_selector(b["spec"]["selector"], labels)]
     assert budget["maxUnavailable"] == 1, "minAvailable 1 holds up the drain of a node that has the only replica"
@@ -175,7 +175,7 @@ def test_replicas_are_drained_one_by_one(name):
 
 
 @every_deployment
-def test_replicas_spread_where_there_are_two_nodes(name):
+def test_replicas_spread_over_nodes_if_there_are_two(name):
     """kube-scheduler's result is in tests/integration/test_spread.py."""
     (hosts,) = [
         constraint
@@ -190,7 +190,7 @@ def test_replicas_spread_where_there_are_two_nodes(name):
     assert "requiredDuringSchedulingIgnoredDuringExecution" not in affinity, "it would stop a rollout on one node"
 
 
-def test_code_and_admission_policy_use_the_same_limit_of_annotations():
+def test_code_and_admission_policy_have_the_same_annotation_limit_and_namespaces():
     for policy in objects("ValidatingAdmissionPolicy"):
         if policy["metadata"]["name"].startswith("railwright-injected"):
             (validation,) = policy["spec"]["validations"]
@@ -331,7 +331,7 @@ def test_t08_t09_network_policies_open_only_the_ports_of_railwright():
     assert leaving == {("railwright", port) for port in (443, 6443, 53)}
 
 
-def test_t08_t09_patches_of_the_security_page_narrow_callers():
+def test_t08_t09_patches_on_the_security_page_restrict_callers():
     page = (ROOT / "docs" / "security.md").read_text()
     blocks = [block.split("```")[0] for block in page.split("```yaml\n")[1:]]
     patches = [patche for block in blocks for patche in yaml.safe_load(block).get("patches", ())]

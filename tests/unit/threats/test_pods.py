@@ -74,7 +74,7 @@ def test_t01_a_pod_gets_nothing_that_the_policy_does_not_grant(tenant, chosen):
 
 
 @given(tenants)
-def test_t06_t07_written_values_are_encoded(tenant):
+def test_t06_t07_text_of_a_tenant_adds_no_line_or_key_to_written_annotations(tenant):
     for operation in operations(tenant, PLAIN):
         if not operation["path"].startswith("/metadata/annotations/"):
             continue

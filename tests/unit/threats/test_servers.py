@@ -36,18 +36,18 @@ def test_t09_plain_http_needs_two_options_beyond_loopback():
         settings.parse("webhook", ["--plain-http", "--allow-plain-http", "--listen=0.0.0.0:9443"])
 
 
-def test_t10_no_verb_binds_a_pod_or_preempts_one(verbs):
+def test_t10_the_extender_serves_no_path_that_binds_or_preempts(verbs):
     routes = verbs.build_application().router.routes()
     assert {
         route.resource.canonical.rpartition("/")[2] for route in routes if route.method == "POST" and route.resource
     } == VERBS
 
 
-def test_t09_scheduler_paths_require_a_certificate(verbs):
+def test_t09_only_explain_is_served_without_a_client_certificate(verbs):
     assert verbs.build_application()[application.RULES].public == {"/explain/{namespace}/{pod}"}
 
 
-def test_t15_large_answers_stay_below_the_limit_of_schedulers():
+def test_t15_an_answer_with_5000_refused_nodes_is_below_volcanos_limit():
     known, by = state.State(), build_policy()
     known.apply_policy(by)
     names = [f"{'n' * 50}-{number:04}.{'d' * 100}.example.com" for number in range(5000)]
@@ -61,7 +61,7 @@ def test_t15_large_answers_stay_below_the_limit_of_schedulers():
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
-def test_t16_every_package_is_pinned_by_hash(lock):
+def test_t16_packages_are_pinned_by_hash(lock):
     text = lock.read_text()
     pinned = re.split(r"\n(?=[A-Za-z0-9])", text.strip())
     assert all("==" in requirement.split("\n")[0] and "--hash=sha256:" in requirement for requirement in pinned)
@@ -69,7 +69,7 @@ def test_t16_every_package_is_pinned_by_hash(lock):
     assert "--index-url" not in text
 
 
-def test_t16_shipped_packages_are_the_audited_ones():
+def test_t16_the_image_installs_dependencies_from_the_lock_file():
     locked = (ROOT / "requirements" / "run.txt").read_text()
     version = re.search(r"^aiohttp==(\d+)\.(\d+)\.(\d+)", locked, re.MULTILINE)
     assert tuple(map(int, version.groups())) >= (3, 14, 1), "the trailer and chunk limits of 2026"
