@@ -1,6 +1,6 @@
 """Formats the rows of `railwright check` for docs/reference/check.md.
 
-Also formats the webhook entries that the command expects in a cluster.
+Also formats the webhook entries with which the command compares those of a cluster.
 """
 
 import json
@@ -23,8 +23,8 @@ def format_rows() -> str:
     )
 
 
-def format_entries() -> str:
-    """Return the file that `railwright check` reads: the entries of the shipped webhook configurations."""
+def format_webhook_entries() -> str:
+    """Return the entries of the shipped webhook configurations as JSON, which `railwright check` reads."""
     documents = yaml.safe_load_all(_ADMISSION.read_text(encoding="utf-8"))
     entries = [
         {key: value for key, value in hook.items() if key not in _UNCOMPARED}

@@ -32,39 +32,43 @@ def copy_glossary() -> str:
 
 MAKERS: Mapping[str, markdown.Maker] = {
     "policy-reference": policy.format_reference,
-    "commands": reference.list_commands,
-    "lint-rules": rules.format_all,
-    "reason-codes": functools.partial(reference.format_codes, codes.PlacementCode),
-    "rejection-codes": functools.partial(reference.format_codes, codes.RejectionCode),
-    "admission-codes": functools.partial(reference.format_codes, codes.AdmissionCode),
-    "variable-codes": functools.partial(reference.format_codes, codes.VariableCode),
-    "gang-states": reference.list_gang_states,
+    "commands": reference.format_commands,
+    "lint-rules": rules.format_rules,
+    "reason-codes": functools.partial(reference.format_reason_codes, codes.PlacementCode),
+    "rejection-codes": functools.partial(reference.format_reason_codes, codes.RejectionCode),
+    "admission-codes": functools.partial(reference.format_reason_codes, codes.AdmissionCode),
+    "variable-codes": functools.partial(reference.format_reason_codes, codes.VariableCode),
+    "gang-states": reference.format_gang_states,
     "metrics": reference.format_metrics,
     "glossary": copy_glossary,
     "permissions": permissions.format_permissions,
-    "label": label.show_pod,
-    "cloud-profiles": examples.list_profiles,
-    "published-manifests": examples.list_reviewed,
-    "common-refusals": examples.format_common,
-    "tested-versions": tested_versions.format_table,
+    "label": label.format_pod_diff,
+    "cloud-profiles": examples.format_profiles,
+    "published-manifests": examples.summarize_reviewed_manifests,
+    "common-refusals": examples.format_mistakes,
+    "tested-versions": tested_versions.format_versions,
     "check-rows": check_rows.format_rows,
 }
 
 
-def list_files() -> Iterator[tuple[pathlib.Path, str]]:
+def list_generated_files() -> Iterator[tuple[pathlib.Path, str]]:
     """Yield the path and expected text of each file that is generated, fully or in parts."""
     for path in (markdown.ROOT / "README.md", *sorted(DOCS.rglob("*.md"))):
         text = path.read_text(encoding="utf-8")
-        if (filled := markdown.fill(text, MAKERS)) != text or "<!-- generated: " in text:
+        if (filled := markdown.fill_generated_parts(text, MAKERS)) != text or "<!-- generated: " in text:
             yield path, filled
     yield (
         _SCHEDULERS / "kube-scheduler.yaml",
         configuration.format_kube_scheduler(_POOLS, configuration.ExtenderAddress()),
     )
     yield _SCHEDULERS / "volcano-scheduler.yaml", configuration.format_volcano(_POOLS)
-    yield check_rows.FOLDER / "webhook_entries.json", check_rows.format_entries()
+    yield check_rows.FOLDER / "webhook_entries.json", check_rows.format_webhook_entries()
 
 
-def list_stale() -> dict[pathlib.Path, str]:
-    """Return the expected text of each outdated file. `python -m documentation` updates them."""
-    return {path: text for path, text in list_files() if not path.exists() or path.read_text(encoding="utf-8") != text}
+def list_outdated_files() -> dict[pathlib.Path, str]:
+    """Return path and expected text of each outdated file. `python -m documentation` writes them."""
+    return {
+        path: text
+        for path, text in list_generated_files()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    }

@@ -31,7 +31,7 @@ spec:
 
 
 def preview_admission(manifest: str, policy: pathlib.Path) -> previews.AdmissionPreview:
-    """Return admission's answer for the first pod template of a manifest."""
+    """Return the webhook's answer to the first pod of a manifest, under the policy of a file."""
     tree, *_ = object_files.read_manifest(manifest, "manifest")
     pods = templates.expand(tree, templates.DEFAULT_NAMESPACE)
     return previews.preview_admission(pods[0], object_files.read_policy(str(policy)), previews.fill_caches({}))
@@ -40,14 +40,14 @@ def preview_admission(manifest: str, policy: pathlib.Path) -> previews.Admission
 # --- profiles of clouds ------------------------------------------------------------------------------------
 
 
-def list_profiles() -> str:
-    """Return a table of the profiles: how many lines a label replaces, and the differences from the vendor's pods."""
+def format_profiles() -> str:
+    """Return a table of the cloud profiles, with the lines of the vendor's job and of the job with one label."""
     columns = ("profile", "shape", "network", "lines", "topology", "the site installs", "differences", "not verified")
     return "\n".join(
         [
             markdown.format_table(columns, map(_format_profile, profiles.list_profiles())),
             "",
-            "All profiles may differ from the vendor's pods in these:",
+            "The pods of every profile may differ from the vendor's in these fields:",
             "",
             *(f"- {row}" for row in _list_differences(_DIFFERENCES["common"])),
         ]
@@ -89,7 +89,7 @@ def _list_differences(rows: Sequence[dict[str, str]]) -> list[str]:
 _REVIEWED = markdown.ROOT / "tests" / "data" / "lint" / "reviewed.yaml"
 
 
-def list_reviewed() -> str:
+def summarize_reviewed_manifests() -> str:
     """Return a sentence: how many published manifests lint has read, how many have findings, and their repositories."""
     repositories = yaml.safe_load(_REVIEWED.read_text(encoding="utf-8"))
     read = sum(row["manifests"] for row in repositories)
@@ -103,8 +103,8 @@ def list_reviewed() -> str:
 # --- common rejections and warnings ------------------------------------------------------------------------
 
 
-class Case(msgspec.Struct, frozen=True):
-    """A common mistake. `fix` adds to the message of admission."""
+class Mistake(msgspec.Struct, frozen=True):
+    """A common mistake in a pod. `fix` stands before the message of admission."""
 
     title: str
     fix: str
@@ -114,35 +114,35 @@ class Case(msgspec.Struct, frozen=True):
     host_network: bool = False
 
 
-CASES = (
-    Case("The fabric's name is misspelt", "Use one of the names in the message.", label="rocee"),
-    Case("The label has no value", "Set the name of a fabric, or `default`.", label='""'),
-    Case(
-        "More rails than the fabric has",
+MISTAKES = (
+    Mistake("The fabric's name is misspelt", "Use one of the names in the message.", label="rocee"),
+    Mistake("The label has no value", "Set the name of a fabric, or `default`.", label='""'),
+    Mistake(
+        "More rails in `railwright.io/rails` than the fabric has",
         "Remove the annotation: without it a pod gets all rails.",
         annotations='railwright.io/rails: "8"',
     ),
-    Case(
-        "A word that `railwright.io/skip` does not know",
+    Mistake(
+        "An unknown word in `railwright.io/skip`",
         "Use `networks`, `devices`, `mounts`, `security`, `env` or `preflight`.",
         annotations="railwright.io/skip: gpu",
     ),
-    Case(
-        "A container that is not in the pod",
+    Mistake(
+        "An unknown container in `railwright.io/containers`",
         "Name containers of `spec.containers`, or remove the annotation to select those with a GPU.",
         annotations="railwright.io/containers: trainer",
     ),
-    Case(
+    Mistake(
         "A networks annotation that Multus would reject",
         "Correct the annotation, or remove it: railwright adds the rails' networks.",
         annotations="k8s.v1.cni.cncf.io/networks: prod/a/b",
     ),
-    Case(
+    Mistake(
         "The pod uses the host's network",
         "This is a warning: the pod runs. Remove `hostNetwork: true` to give the pod its own interfaces.",
         host_network=True,
     ),
-    Case(
+    Mistake(
         "The pod sets a variable that railwright would derive",
         "The pod's value is used. Remove it if it is left over from a hand-written job.",
         env='{name: NCCL_IB_HCA, value: "mlx5_9"}',
@@ -150,19 +150,19 @@ CASES = (
 )
 
 
-def format_common() -> str:
-    """Return each case with its fix and message, in Markdown."""
-    return "\n\n".join(map(_format_case, CASES))
+def format_mistakes() -> str:
+    """Return each mistake with its fix and the message of admission, in Markdown."""
+    return "\n\n".join(map(_format_mistake, MISTAKES))
 
 
-def _format_case(case: Case) -> str:
-    preview = preview_case(case)
+def _format_mistake(mistake: Mistake) -> str:
+    preview = preview_mistake(mistake)
     messages = [preview.message] if preview.is_rejected else [warning.line for warning in preview.warnings]
     messages += [f"kept: {container}: {', '.join(map(str, values))}" for container, values in preview.kept.items()]
-    return f"**{case.title}.** {case.fix}\n\n```text\n{chr(10).join(messages)}\n```"
+    return f"**{mistake.title}.** {mistake.fix}\n\n```text\n{chr(10).join(messages)}\n```"
 
 
-def preview_case(case: Case) -> previews.AdmissionPreview:
-    """Return the webhook's answer to the pod of a case."""
-    text = _POD % (case.label, case.annotations, case.env, str(case.host_network).lower())
+def preview_mistake(mistake: Mistake) -> previews.AdmissionPreview:
+    """Return the webhook's answer to a pod with the mistake."""
+    text = _POD % (mistake.label, mistake.annotations, mistake.env, str(mistake.host_network).lower())
     return preview_admission(text, _POLICY)

@@ -11,7 +11,7 @@ _NETWORKS = "k8s.v1.cni.cncf.io/networks"
 _GPU = "nvidia.com/gpu"
 
 
-def show_pod() -> str:
+def format_pod_diff() -> str:
     """Return the pod as a diff in Markdown. Admission adds the lines with +, and replaces the one with -."""
     preview = examples.preview_admission((_DEMO / "job.yaml").read_text(encoding="utf-8"), _DEMO / "policy.yaml")
     return "\n".join(["```diff", *_list_lines(preview.before, preview.after), "```"])

@@ -1,4 +1,4 @@
-"""Formats the table of the rights of each account of the manifests."""
+"""Formats a table of the rights that the manifests give to each ServiceAccount."""
 
 import functools
 import pathlib
@@ -17,17 +17,17 @@ _READ_VERBS = ("get", "list", "watch")
 
 
 def format_permissions() -> str:
-    """Return a table with a row for each account and scope."""
+    """Return a Markdown table of what each ServiceAccount may read and change, by scope."""
     rows = [
         (f"`{account}`", scope, _describe_rules(rules, is_reading=True), _describe_rules(rules, is_reading=False))
         for account in list_accounts()
-        for scope, rules in sorted(list_rules(account).items())
+        for scope, rules in sorted(list_account_rules(account).items())
     ]
     return markdown.format_table(("account", "where", "reads", "changes"), rows)
 
 
-def list_rules(account: str) -> dict[str, list[Mapping[str, Any]]]:
-    """Return the rules of a ServiceAccount by scope: `cluster`, the cluster with claims, or the namespace."""
+def list_account_rules(account: str) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the RBAC rules of a ServiceAccount by scope: cluster, cluster for claims, or namespace."""
     objects = [*_read_objects(*sorted(_BASE.glob("*.yaml"))), *_read_objects(_CLAIMS)]
     roles = {(role["kind"], role["metadata"]["name"]): role for role in objects if role["kind"].endswith("Role")}
     scopes: dict[str, list[Mapping[str, Any]]] = {}

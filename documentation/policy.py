@@ -32,7 +32,7 @@ def _format_section(name: str, section: Tree, words: Mapping[str, list[str]]) ->
         kind = _format_type(value, words)
         default = _format_default(value, is_required=key in required)
         example = "".join(map(_format_example, value.get("examples", ())))
-        meaning = markdown.escape(" ".join([value["description"], *_list_limits(value)]))
+        meaning = markdown.escape_cell(" ".join([value["description"], *_list_limits(value)]))
         rows.append((f"`{key}`", kind, default, meaning, example))
     table = markdown.format_table(("key", "value", "default", "meaning", "example"), rows)
     return f"## {name}\n\n{section['description']}\n\n{table}"
@@ -41,7 +41,7 @@ def _format_section(name: str, section: Tree, words: Mapping[str, list[str]]) ->
 def _format_example(example: Any) -> str:
     """Return a value in one line of YAML."""
     text = json.dumps(example) if isinstance(example, dict | list | bool) else str(example)
-    return markdown.escape(f"`{text}`")
+    return markdown.escape_cell(f"`{text}`")
 
 
 def _format_type(value: Tree, words: Mapping[str, list[str]]) -> str:

@@ -32,7 +32,7 @@ _DETAILS: Mapping[str, str] = {
 }
 
 
-def list_commands() -> str:
+def format_commands() -> str:
     """Return the table of all commands by purpose, in Markdown."""
     root = dispatch.build_parser()
     rows: list[tuple[str, str, str]] = []
@@ -45,7 +45,7 @@ def list_commands() -> str:
 def _format_row(name: str, command: options.Parser, summary: str) -> tuple[str, str, str]:
     title = f"[`{name}`]({_DETAILS[name]})" if name in _DETAILS else f"`{name}`"
     findings = dict.fromkeys(leaf.command.finding for leaf in command.get_leaves() if leaf.command.finding)
-    return title, markdown.escape(summary), "; ".join(findings)
+    return title, markdown.escape_cell(summary), "; ".join(findings)
 
 
 # --- metrics ----------------------------------------------------------------------------------------------
@@ -72,15 +72,15 @@ def _format_section(title: str, metric_rows: Sequence[metrics.Row]) -> str:
 # --- reasons ----------------------------------------------------------------------------------------------
 
 
-def format_codes(codes_of_group: Iterable[codes.ReasonCode]) -> str:
-    """Return the table of a group of codes, in Markdown. A column has the fixes that messages do not contain."""
+def format_reason_codes(codes_of_group: Iterable[codes.ReasonCode]) -> str:
+    """Return a Markdown table of reason codes and their meanings, and of their fixes if any code has one."""
     rows = [(f"`{code.value}`", code.meaning, code.fix) for code in codes_of_group]
     columns = 3 if any(fix for _, _, fix in rows) else 2
     return markdown.format_table(("code", "meaning", "fix")[:columns], [row[:columns] for row in rows])
 
 
-def list_gang_states() -> str:
-    """Return the table of the states of a gang in Markdown."""
+def format_gang_states() -> str:
+    """Return a Markdown table of the states of a gang, and of the Events about them."""
     events = {state: f"`{reason}`" for state, reason in gang_tracker.EVENT_REASONS.items()}
     rows = ((f"`{state}`", meaning, events.get(state, "")) for state, meaning in overview_types.STATES.items())
     return markdown.format_table(("state", "meaning", "Event"), rows)

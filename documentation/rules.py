@@ -20,14 +20,14 @@ _OWN = {"title", "settings", "fabric_context"}  # fields of RankContext that are
 RULES = (*engine.RULES, *claims.RULES, *manifests.RULES)
 
 
-def format_all() -> str:
+def format_rules() -> str:
     """Return a section for each rule, in Markdown. Its anchor is the rule's code in lower case."""
     return "\n\n".join(map(_format_rule, RULES))
 
 
 @functools.cache
 def read_examples() -> Mapping[str, Mapping[str, Any]]:
-    """Return the examples by code of their rule: those that it reports (`bad`), and those that it does not (`good`)."""
+    """Return the examples of each rule by its code: `bad` ones, which it reports, and `good` ones."""
     return {
         code: examples
         for path in sorted(_EXAMPLES.glob("*.yaml"))
@@ -36,7 +36,7 @@ def read_examples() -> Mapping[str, Mapping[str, Any]]:
 
 
 def build_ranks(written: Mapping[str, Any]) -> rule_types.RankContext:
-    """Return the ranks that an example describes. `settings` as a mapping are variables of the environment."""
+    """Return an example as ranks that lint checks. A mapping in `settings` has environment variables."""
     fields = {key: written[key] for key in rule_types.RankContext.__struct_fields__ if key in written}
     entries = fields.pop("settings", ())
     if isinstance(entries, Mapping):
@@ -47,15 +47,15 @@ def build_ranks(written: Mapping[str, Any]) -> rule_types.RankContext:
     return msgspec.convert({**fields, "title": "a rank", "settings": entries}, rule_types.RankContext)
 
 
-def read_docstring(rule: rule_types.Rule) -> tuple[str, str, str]:
-    """Return title, explanation and sources of a rule."""
+def split_docstring(rule: rule_types.Rule) -> tuple[str, str, str]:
+    """Return title, explanation and sources in the docstring of a rule."""
     title, _, rest = (inspect.getdoc(rule.check) or "").partition("\n\n")
     explanation, _, source = rest.partition("Source:")
     return title.rstrip("."), explanation.strip(), " ".join(source.split()).rstrip(".")
 
 
 def _format_rule(rule: rule_types.Rule) -> str:
-    title, explanation, source = read_docstring(rule)
+    title, explanation, source = split_docstring(rule)
     parts = [f"## {rule.code}: {title} {{ #{rule.code.lower()} }}", f"*{rule.severity}*. {_escape(explanation)}"]
     example = next(iter(read_examples().get(rule.code, {}).get("bad", ())), None)
     if example is not None:

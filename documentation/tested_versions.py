@@ -26,14 +26,14 @@ _MODULES = {  # Go module, and the files below tests that pin it, for the oldest
 
 
 def read_versions() -> Mapping[str, Sequence[str]]:
-    """Return the tested versions of each part, the oldest first, in the order in which the parts are listed."""
+    """Return the tested versions of each program, the oldest first."""
     return {
         name: [_read_version(module, _TESTS / path) for path in paths] for name, (module, *paths) in _MODULES.items()
     }
 
 
-def format_table() -> str:
-    """Return the versions as a Markdown table."""
+def format_versions() -> str:
+    """Return a Markdown table of the tested versions."""
     rows = ((name, ", ".join(versions)) for name, versions in read_versions().items())
     return markdown.format_table(("part", "tested versions"), rows)
 

@@ -34,8 +34,8 @@ TARGETS = {  # a set of values -> the templates of which it is the source, with 
     },
 }
 _MISSING = (
-    "manifests/charting/render.py: Helm 3 is missing. Install it (https://helm.sh/docs/intro/install) or set HELM to "
-    "the program, or build the one of the tests: python tests/integration/build.py\n"
+    "manifests/charting/render.py: Helm 3 is missing. Install it (https://helm.sh/docs/intro/install) set HELM to the "
+    "path of the program, or build it: python tests/integration/build.py\n"
 )
 
 
@@ -52,18 +52,18 @@ def find_helm() -> str | None:
 
 
 def render_files(helm: str) -> dict[pathlib.Path, str]:
-    """Return the text of every file that is rendered from the chart. Raises CalledProcessError."""
+    """Return path and text of every file that is rendered from the chart. Raises CalledProcessError."""
     files = {}
     for settings, targets in TARGETS.items():
-        rendered = render(helm, settings)
+        rendered = render_templates(helm, settings)
         for template, target in targets.items():
             header = f"# Rendered from manifests/chart/{template} by manifests/charting/render.py; edit the template.\n"
             files[build.MANIFESTS / target] = header + rendered[template]
     return files
 
 
-def render(helm: str, settings: str) -> dict[str, str]:
-    """Return the rendered text of each template, without the label helm.sh/chart, and managed by kustomize."""
+def render_templates(helm: str, settings: str) -> dict[str, str]:
+    """Return the text that Helm renders from each template, with labels that name kustomize as its manager."""
     options = ["--namespace=railwright-system", "--set=image.tag=latest"]
     command = [helm, "template", "railwright", str(build.CHART), *options, f"--set={settings}"]
     text = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603 - Helm of the caller
@@ -78,12 +78,12 @@ def render(helm: str, settings: str) -> dict[str, str]:
 
 
 def main() -> int:
-    """Write the files. Return 2 without Helm, otherwise 0."""
+    """Render and write the files. Return 0, or 2 if Helm is missing."""
     helm = find_helm()
     if helm is None:
         sys.stderr.write(_MISSING)
         return 2
-    build.write(render_files(helm))
+    build.write_files(render_files(helm))
     return 0
 
 

@@ -118,7 +118,7 @@ async def test_chart_and_kustomization_render_the_same_objects(helm, build_kusto
 
 def test_the_rendered_manifests_are_up_to_date():
     """The chart is the source of manifests/base, the overlays and the components."""
-    program = "import sys, build, render; print(build.list_stale(render.render_files(sys.argv[1])))"
+    program = "import sys, build, render; print(build.list_outdated_files(render.render_files(sys.argv[1])))"
     command = [sys.executable, "-c", program, helm_program.locate()]
     ran = subprocess.run(command, cwd=MANIFESTS / "charting", capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n", "run: python manifests/charting/render.py"

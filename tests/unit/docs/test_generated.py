@@ -12,19 +12,19 @@ from railwright.fabric.lint.rules import manifests
 from railwright.fabric.policy import schema
 
 
-def test_every_generated_part_and_picture_is_up_to_date():
-    stale = [str(path.relative_to(pages.ROOT)) for path in content.list_stale()]
+def test_generated_parts_of_pages_are_up_to_date():
+    stale = [str(path.relative_to(pages.ROOT)) for path in content.list_outdated_files()]
     assert stale == [], "run `make docs`, or `python -m documentation`"
 
 
-def test_every_generated_part_has_an_end_mark():
+def test_every_generated_part_of_a_page_has_an_end_mark():
     for page in pages.PAGES:
         text = page.read_text()
         marks = re.findall(r"^<!-- (generated:|end of generated)", text, re.MULTILINE)
         assert marks == ["generated:", "end of generated"] * (len(marks) // 2), page
 
 
-def test_every_key_of_the_policy_stands_in_the_reference_with_an_example_that_its_schema_accepts():
+def test_every_policy_key_is_in_the_reference_with_a_valid_example():
     reference, definitions = policy.format_reference(), schema.build_schema()["$defs"]
     for name, section in definitions.items():
         for key, value in section.get("properties", {}).items():
@@ -39,21 +39,21 @@ def test_every_key_of_the_policy_stands_in_the_reference_with_an_example_that_it
     assert '| `delivery` | `auto`, `files` | `"auto"` |' in reference
 
 
-def test_every_rule_has_a_section_with_its_source_and_an_example():
-    page = rules.format_all()
+def test_every_lint_rule_has_a_section_with_its_source_and_an_example():
+    page = rules.format_rules()
     for rule in rules.RULES:
         (part,) = re.findall(rf"## {rule.code}: .*?(?=\n## |\Z)", page, re.DOTALL)
-        assert all(rules.read_docstring(rule))
+        assert all(rules.split_docstring(rule))
         assert f"\n# {rule.code} " in part or rule in manifests.RULES
 
 
-def test_every_key_of_railwright_is_in_the_interface():
+def test_every_label_and_annotation_of_railwright_is_in_the_interface():
     page = (pages.DOCS / "interface.md").read_text()
     ours = {value for value in vars(names).values() if isinstance(value, str) and value.startswith(f"{names.DOMAIN}/")}
     assert [key for key in sorted(ours - {names.POLICY_API_VERSION}) if f"`{key}`" not in page] == []
 
 
-def test_every_documented_refusal_occurs():
-    for case in examples.CASES:
-        given = examples.preview_case(case)
+def test_every_documented_mistake_is_rejected_or_gets_a_warning():
+    for case in examples.MISTAKES:
+        given = examples.preview_mistake(case)
         assert given.is_rejected or given.warnings, case.title

@@ -165,7 +165,7 @@ def list_unsafe(page: pathlib.Path) -> Iterator[str]:
 # --- what single pages say of the program and its manifests ---------------------------------------------------
 
 
-def test_the_menu_names_every_page_once():
+def test_the_menu_of_the_site_has_every_page_once():
     def list_leaves(tree) -> list[str]:
         if isinstance(tree, str):
             return [tree]
@@ -174,7 +174,7 @@ def test_the_menu_names_every_page_once():
     assert sorted(list_leaves(pages.SITE["nav"])) == sorted(str(page.relative_to(pages.DOCS)) for page in pages.PAGES)
 
 
-def test_manifests_have_the_memory_that_the_evidence_recommends():
+def test_manifests_have_the_memory_that_the_status_page_recommends():
     """The documented request is for a small cluster, and the limit for the largest."""
     text = (pages.DOCS / "evidence" / "status.md").read_text()
     for server in SERVERS:
@@ -187,7 +187,7 @@ def test_manifests_have_the_memory_that_the_evidence_recommends():
         assert "cpu" not in shipped["limits"]  # a throttled server is late, and late is what callers time out on
 
 
-def test_every_reason_of_an_event_is_in_the_reference():
+def test_the_runbook_lists_every_event_reason():
     constants = [
         value for name, value in vars(object_events).items() if name.isupper() and isinstance(value, str)
     ] + list(gang_tracker.EVENT_REASONS.values())
@@ -196,7 +196,7 @@ def test_every_reason_of_an_event_is_in_the_reference():
     assert set(re.findall(r"^\| `(\w+)` \|", events, re.MULTILINE)) == posted
 
 
-def test_each_threat_of_the_security_page_has_tests():
+def test_every_threat_on_the_security_page_has_existing_tests():
     threats = re.findall(r"^\| (T\d+) \| [^|]+ \| [^|]+ \|$", (pages.DOCS / "security.md").read_text(), re.MULTILINE)
     tests = yaml.safe_load((pages.ROOT / "tests" / "data" / "threats.yaml").read_text())
     assert threats == list(tests)

@@ -22,7 +22,7 @@ def find_document(kind: str, name: str = "railwright-certs") -> dict:
     return match
 
 
-def test_secrets_are_shipped_empty_and_are_all_that_the_rotator_may_touch():
+def test_secrets_are_shipped_empty_and_the_rotator_may_write_no_other_secret():
     shipped = {document["metadata"]["name"]: document for document in DOCUMENTS if document["kind"] == "Secret"}
     issued = set(inventory.SECRETS.values())
     assert set(shipped) == issued
@@ -51,7 +51,7 @@ def test_no_other_account_may_read_a_secret():
 
 
 @pytest.mark.parametrize("server", inventory.SERVERS)
-def test_servers_wait_for_their_certificate_and_never_mount_the_cas_key(server):
+def test_servers_mount_their_own_certificate_only_and_wait_for_it(server):
     pod = find_document("Deployment", f"railwright-{server}")["spec"]["template"]["spec"]
     secrets = [volume["secret"] for volume in pod["volumes"] if "secret" in volume]
     (mounted,) = secrets
@@ -60,7 +60,7 @@ def test_servers_wait_for_their_certificate_and_never_mount_the_cas_key(server):
     assert not mounted.get("optional")
 
 
-def test_the_command_accepts_the_arguments_of_the_deployment():
+def test_the_certs_command_accepts_the_arguments_of_its_deployment():
     (container,) = find_document("Deployment")["spec"]["template"]["spec"]["containers"]
     _, parsed = dispatch.build_parser(["certs"]).parse(container["args"])
     assert parsed.command == "certs"
@@ -79,7 +79,7 @@ def test_the_production_overlay_requires_the_certificate_of_kube_scheduler():
     assert f"--client-names={inventory.CALLER}" in production
 
 
-def test_cert_manager_issues_the_same_names_for_the_same_use():
+def test_certificates_of_cert_manager_have_the_names_and_usages_of_the_rotators():
     path = MANIFESTS / "overlays" / "cert-manager" / "certificates.yaml"
     issued = {
         document["spec"]["secretName"]: document["spec"]

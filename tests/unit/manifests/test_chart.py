@@ -34,13 +34,13 @@ def list_values(table, above=""):
         yield from list_values(schema, f"{above}{key}.") if "properties" in schema else ()
 
 
-def test_generated_files_are_up_to_date():
+def test_generated_files_of_the_chart_are_up_to_date():
     build = load("build")
-    assert build.list_stale(build.build_files()) == [], "run: python manifests/charting/build.py"
+    assert build.list_outdated_files(build.build_files()) == [], "run: python manifests/charting/build.py"
 
 
 @pytest.mark.parametrize("value", ["policy.document", "image.tag"])
-def test_a_value_that_is_null_counts_as_unset(value):
+def test_a_chart_value_of_null_counts_as_unset(value):
     """Argo CD, and a values file with an empty value, set null."""
     find = [sys.executable, "-c", "import render; print(render.find_helm() or '', end='')"]
     helm = subprocess.run(find, cwd=SOURCE, capture_output=True, text=True, check=True).stdout
@@ -77,7 +77,7 @@ def test_the_defaults_and_the_shipped_values_are_valid():
         ("webhook.minAvailable", 1),
     ],
 )
-def test_unknown_keys_and_invalid_values_are_refused(path, value):
+def test_the_values_schema_rejects_unknown_keys_and_invalid_values(path, value):
     made = value
     for key in reversed(path.split(".")):
         made = {key: made}
@@ -90,7 +90,7 @@ WITHIN = {  # tables that a file reads by `with .Values.TABLE`
 }
 
 
-def test_templates_read_exactly_the_values():
+def test_templates_read_all_values_of_the_chart_and_no_others():
     texts = {path.name: path.read_text() for path in sorted((CHART / "templates").rglob("*")) if path.is_file()}
     read = {key for text in texts.values() for key in re.findall(r"\.Values\.([A-Za-z.]+)", text)}
     for table, name in WITHIN.items():
@@ -108,7 +108,7 @@ def test_templates_read_exactly_the_values():
     assert all(schema["description"] for schema in described.values())
 
 
-def test_scripts_and_pages_set_values_that_the_chart_has():
+def test_scripts_and_pages_set_only_values_of_the_chart():
     known = {path for path, _ in list_values(SCHEMA)}
     files = (ROOT / "hack" / "quickstart" / "quickstart.sh", ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
     named = {
@@ -121,7 +121,7 @@ def test_scripts_and_pages_set_values_that_the_chart_has():
     assert not {(page, value) for page, value in named if value not in known}
 
 
-def test_the_chart_renders_a_policy_only_from_the_values():
+def test_the_chart_writes_a_policy_only_from_policy_document_and_without_hooks():
     """GitOps tools run hooks at every sync, or never: a hook would overwrite an operator's edit."""
     for path in sorted((CHART / "templates").rglob("*.yaml")):
         hooks = set(re.findall(r"helm\.sh/hook: *([^\s}]+)", path.read_text()))
@@ -135,7 +135,7 @@ def test_the_chart_renders_a_policy_only_from_the_values():
     assert "policy.yaml" not in base["resources"]
 
 
-def test_no_template_writes_fields_that_controllers_fill():
+def test_templates_leave_certificates_and_secret_data_to_controllers():
     """A rendered caBundle or Secret would be put back by each upgrade and rollback (Spiderpool 4243, 4357)."""
     for path in sorted((CHART / "templates").rglob("*.yaml")):
         text = path.read_text()

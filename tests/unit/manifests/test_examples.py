@@ -65,14 +65,14 @@ def admit(site: str, pod: dict, known: facts.ClusterFacts | None = None) -> dict
 
 
 @pytest.mark.parametrize("site", [site for site in SITES if site != "pvrdma-mpi"])
-def test_the_labelled_job_is_admitted_as_its_handwritten_twin(site):
+def test_the_injected_pods_of_the_labelled_job_equal_those_of_the_handwritten_job(site):
     given, twins = list_pods(load(site, "job")), list_pods(load(site, "handwritten"))
     for role, twin in twins.items():
         assert read_meaning(admit(site, given[role])) == read_meaning(twin)
         assert read_meaning(given[role]) != read_meaning(twin), "the job must lack what the webhook is to add"
 
 
-def test_mpi_ranks_get_by_file_the_variables_of_the_handwritten_mpirun():
+def test_mpi_ranks_get_the_variables_of_the_handwritten_mpirun_by_file():
     site = "pvrdma-mpi"
     twins = read_ranks(list_pods(load(site, "handwritten")))
     ours = read_ranks({role: admit(site, pod) for role, pod in list_pods(load(site, "job")).items()})
@@ -94,7 +94,7 @@ def test_the_mpi_job_is_switched_to_tcp_by_one_label_value(label, read):
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_the_job_is_the_handwritten_one_with_one_label(site):
+def test_the_labelled_job_is_the_handwritten_job_without_rdma_settings_and_with_one_label(site):
     job, twin = (json.loads(json.dumps(load(site, name))) for name in ("job", "handwritten"))
     labels = [
         job["metadata"].pop("labels", {}),
@@ -132,14 +132,14 @@ def list_templates(job: dict) -> list[dict]:
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_a_second_admission_changes_nothing(site):
+def test_a_second_admission_of_an_example_changes_nothing(site):
     for pod in list_pods(load(site, "job")).values():
         once = admit(site, pod)
         assert admit(site, once) == once
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_every_fabric_of_every_example_admits_its_job(site):
+def test_the_job_of_an_example_is_admitted_with_each_fabric_of_its_policy(site):
     known = read_networks(site)
     for name, fabric in policy_of(site).document.fabrics.items():
         resources = {rail.resource or known.get(tuple((rail.network or "/").split("/"))) for rail in fabric.rails} - {
@@ -158,7 +158,7 @@ def test_every_fabric_of_every_example_admits_its_job(site):
 
 
 @pytest.mark.parametrize("part", [0, 1], ids=["prefill", "decode"])
-def test_labelled_servers_are_admitted_as_their_handwritten_twins(part):
+def test_the_injected_pods_of_labelled_servers_equal_the_handwritten_pods(part):
     given, twins = (list_pods(load_all("llm-d", name)[part]) for name in ("job", "handwritten"))
     assert given.keys() == twins.keys() == {"leader", "worker"}
     for role, twin in twins.items():
@@ -168,7 +168,7 @@ def test_labelled_servers_are_admitted_as_their_handwritten_twins(part):
         assert admit("llm-d", once) == once
 
 
-def test_prefill_and_decode_are_one_gang_only_if_they_say_so():
+def test_prefill_and_decode_are_one_gang_only_with_a_common_pod_group_label():
     pods = [msgspec.convert(pod, views.Pod) for job in load_all("llm-d", "job") for pod in list_pods(job).values()]
     gangs = [membership.find_gang(pod) for pod in pods]
     assert (gangs[0], gangs[2]) == (gangs[1], gangs[3])

@@ -112,7 +112,7 @@ def list_panels(dashboard):
 
 
 @dashboards
-def test_dashboard_queries_use_only_existing_metrics_and_labels(dashboard):
+def test_grafana_queries_use_only_existing_metrics_and_labels(dashboard):
     for target in (target for panel in list_panels(dashboard) for target in panel["targets"]):
         assert list_problems(target["expr"]) == []
         shown = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
@@ -120,20 +120,20 @@ def test_dashboard_queries_use_only_existing_metrics_and_labels(dashboard):
 
 
 @dashboards
-def test_a_dashboard_uses_exactly_the_variables_that_it_declares(dashboard):
+def test_a_grafana_dashboard_uses_all_variables_that_it_declares_and_no_others(dashboard):
     text = json.dumps(dashboard["panels"])
     declared = {variable["name"] for variable in dashboard["templating"]["list"]}
     used = set(re.findall(r"\$\{?(\w+)", text)) - {"__rate_interval"}
     assert used == declared
 
 
-def test_every_metric_is_on_a_dashboard_or_in_an_alert():
+def test_every_metric_is_on_a_grafana_dashboard_or_in_an_alert():
     """An unused metric only costs memory."""
     text = (COMPONENT / "alerts.yaml").read_text() + "".join(map(json.dumps, DASHBOARDS.values()))
     assert [name for name in METRICS if name not in text] == []
 
 
-def test_the_component_labels_every_dashboard():
+def test_the_prometheus_component_has_every_grafana_dashboard_with_its_label():
     component = yaml.safe_load((COMPONENT / "kustomization.yaml").read_text())
     (generated,) = component["configMapGenerator"]
     files = dict(file.split("=") for file in generated["files"])
@@ -183,7 +183,7 @@ def test_the_runbook_names_only_existing_metrics():
         assert name in shown, name
 
 
-def test_all_servers_are_scraped_by_the_port_they_have():
+def test_prometheus_scrapes_a_port_that_every_server_has():
     objects = yaml.safe_load_all((COMPONENT / "scraping.yaml").read_text())
     service, monitor = sorted(objects, key=lambda document: document["kind"])
     labels = service["metadata"]["labels"]

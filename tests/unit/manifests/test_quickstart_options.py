@@ -22,7 +22,7 @@ SCRIPT = ROOT / "hack" / "quickstart" / "quickstart.sh"
     ],
     ids=" ".join,
 )
-def test_a_wrong_option_is_named_with_the_fix(options, said):
+def test_quickstart_reports_a_wrong_option_with_the_fix(options, said):
     programs = {"KUBECTL": "true", "HELM": "true"}  # they do nothing, successfully
     done = subprocess.run(
         ["bash", str(SCRIPT), *options],

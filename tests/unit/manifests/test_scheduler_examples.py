@@ -21,7 +21,7 @@ SHIPPED = {**KUBE, **ENTRY, **ARGUMENTS, **ALLOCATE}
 ROWS = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", PAGE, re.MULTILINE)
 
 
-def test_the_values_of_the_page_are_shipped():
+def test_the_page_on_schedulers_states_the_values_of_the_shipped_configurations():
     assert ROWS
     for key, value in ROWS:
         shipped = SHIPPED[key]
@@ -34,7 +34,7 @@ def test_schedulers_verify_the_certificate_of_the_extender():
     assert "insecure" not in ENTRY["tlsConfig"]
 
 
-def test_values_of_volcanos_configuration_have_the_types_that_it_reads():
+def test_volcanos_configuration_has_the_types_and_the_plugin_order_that_volcano_needs():
     assert isinstance(ARGUMENTS["extender.managedResources"], list)
     assert isinstance(ARGUMENTS["extender.ignorable"], bool)
     order = [plugin["name"] for plugin in PLUGINS]

@@ -22,7 +22,7 @@ def find_copied() -> list[str]:
     return [source for line in lines for source in line.split()[:-1]]
 
 
-def test_the_build_backend_has_one_version_everywhere():
+def test_the_build_backend_has_one_version_in_pyproject_and_lock_files():
     (pinned,) = PROJECT["build-system"]["requires"]
     assert re.fullmatch(r"hatchling==[\d.]+", pinned)
     assert pinned in PROJECT["project"]["optional-dependencies"]["dev"]
@@ -58,7 +58,7 @@ def test_the_image_installs_only_hashed_packages():
     assert any("requirements/build.txt" in command for command in others)
 
 
-def test_the_build_context_is_what_the_containerfile_copies():
+def test_the_build_context_has_only_what_the_containerfile_copies():
     lines = (ROOT / ".containerignore").read_text().splitlines()
     rules = [line for line in lines if line and not line.startswith("#")]
     assert rules[0] == "*", "everything is left out"
@@ -79,18 +79,18 @@ def files(*endings):
             yield path.relative_to(ROOT).as_posix(), path.read_text()
 
 
-def test_the_package_has_the_version():
+def test_the_installed_package_has_the_version_of_the_code():
     assert importlib.metadata.version("railwright") == version.VERSION, "make setup"
     assert "version" in PROJECT["project"]["dynamic"]
     assert "version" not in PROJECT["project"]
 
 
-def test_the_chart_has_the_version():
+def test_the_chart_has_the_version_of_the_code():
     chart = yaml.safe_load((ROOT / "manifests/chart/Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (version.VERSION, version.VERSION)
 
 
-def test_images_of_pages_and_overlays_are_tagged_with_the_version():
+def test_images_on_pages_and_in_overlays_have_the_version_of_the_code():
     tags = re.compile(r"railwright:(\d+\.[\w.-]+)|^\s*-? *(?:\{.*)?(?:newTag|tag): *\"?(\d+\.[\w.-]+)", re.MULTILINE)
     tagged = {(name, "".join(match)) for name, text in files(".md", ".yaml", ".yml") for match in tags.findall(text)}
     assert {name for name, _ in tagged} >= {
