@@ -105,7 +105,7 @@ _MANIFEST_COMMANDS = {
     "lint": Command(
         "Check NCCL settings in manifests.",
         _configure_lint,
-        run="linting:run",
+        run="linting:lint",
         examples=("railwright lint job.yaml --policy policy.yaml", "railwright lint -R -f manifests -o json"),
         finding="there is an error or a warning",
     ),

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from railwright.cli import linted_files
+from railwright.cli import linted_manifests, linting
 
 DATA = pathlib.Path(__file__).parents[1] / "data" / "lint"
 ARCHIVE = DATA / "published.tar.xz"
@@ -28,7 +28,7 @@ def read_archive() -> dict[str, str]:
 
 def find(path: str, text: str) -> set[Key]:
     """Return lint's findings in a manifest, as code and variable."""
-    located = linted_files.check(linted_files.read_file(path, text)).located
+    located = linting.check_manifests(linted_manifests.read_manifests(path, text)).located
     findings = [item.finding for item in located]
     return {(finding.code, finding.name if finding.code.startswith("N") else "") for finding in findings}
 

@@ -4,7 +4,7 @@ import admitting
 import pytest
 import yaml
 
-from railwright.cli import linted_files
+from railwright.cli import linted_manifests, linting
 from railwright.cli.explanation import previews, templates
 from railwright.fabric.injection import keys
 from railwright.fabric.lint import engine
@@ -28,7 +28,7 @@ spec:
 
 
 def list_findings(text, policy):
-    report = linted_files.check(linted_files.read_file("job.yaml", text), policy)
+    report = linting.check_manifests(linted_manifests.read_manifests("job.yaml", text), policy)
     return [item.finding for item in report.located]
 
 

@@ -7,7 +7,7 @@ import pytest
 from admitting import EXAMPLES
 
 from railwright.cli import __main__ as command_line
-from railwright.cli import linted_files
+from railwright.cli import linted_manifests, linting
 
 DEPLOYMENT = """\
 apiVersion: apps/v1
@@ -160,11 +160,11 @@ def test_the_cost_of_finding_lines_grows_linearly_with_the_options_of_mpirun():
         container = {"name": "c", "command": ["mpirun", *words, "train"]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}}
         text = json.dumps(pod, indent=0)  # each word in a line of its own
-        manifests = linted_files.read_file("p.json", text)
+        manifests = linted_manifests.read_manifests("p.json", text)
         last = text.split("\n").index(f'"NCCL_UNKNOWN_{size - 1}=1",') + 1
-        assert max(one.line for one in linted_files.check(manifests).located) == last
-        manifests = linted_files.read_file("p.json", text)
-        return call_counts.count(lambda: linted_files.check(manifests))
+        assert max(one.line for one in linting.check_manifests(manifests).located) == last
+        manifests = linted_manifests.read_manifests("p.json", text)
+        return call_counts.count(lambda: linting.check_manifests(manifests))
 
     assert lint_options(800) < 2.5 * lint_options(400)
 

@@ -12,7 +12,7 @@ import yaml
 from admitting import EXAMPLES
 
 from documentation import rules as pages
-from railwright.cli import linted_files, linted_workloads
+from railwright.cli import linted_manifests, linting
 from railwright.fabric.lint import engine, rank_contexts
 
 DATA = pathlib.Path(__file__).parents[2] / "data"
@@ -31,14 +31,14 @@ def test_published_settings_are_reported_by_exactly_the_reviewed_rules(row):
 
 @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor["source"].split()[-1])
 def test_vendor_manifests_are_reported_by_exactly_the_reviewed_rules(vendor):
-    report = linted_files.check(linted_files.read_file("job.yaml", vendor["manifest"]))
+    report = linting.check_manifests(linted_manifests.read_manifests("job.yaml", vendor["manifest"]))
     assert {item.finding.code for item in report.located} == set(vendor["codes"])
     assert report.templates == vendor.get("templates", 1)
 
 
 def check_example(site, name):
     tree = yaml.safe_load((EXAMPLES / site / name).read_text())
-    for template in linted_workloads.read_templates(tree):
+    for template in linted_manifests.read_templates(tree):
         networks = rank_contexts.parse_pod_networks(template.pod, "prod")
         job = rank_contexts.JobContext(networks=networks)
         yield engine.check_ranks(rank_contexts.build_context(template.pod, 0, job))

@@ -5,7 +5,7 @@ import pytest
 import working
 import yaml
 
-from railwright.cli import linted_workloads as linted
+from railwright.cli import linted_manifests as linted
 from railwright.cli.explanation import templates as explained
 from railwright.fabric.workloads import frameworks, registry
 

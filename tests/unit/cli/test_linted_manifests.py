@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.cli import linted_workloads as workloads
+from railwright.cli import linted_manifests
 
 POD = {"spec": {"containers": [{"name": "c"}]}}
 
@@ -14,7 +14,7 @@ def pods(replicas, **more):
 
 
 def read(kind, spec, **more):
-    templates = workloads.read_templates({"kind": kind, "metadata": {"name": "n"}, "spec": spec, **more})
+    templates = linted_manifests.read_templates({"kind": kind, "metadata": {"name": "n"}, "spec": spec, **more})
     return [(template.part, template.locate_container(0)) for template in templates]
 
 
@@ -54,7 +54,7 @@ def test_the_pod_templates_of_a_workload_are_found_with_their_names_and_paths(ki
 
 
 def test_an_object_of_kind_pod_template_is_read():
-    (template,) = workloads.read_templates({"kind": "PodTemplate", "metadata": {"name": "n"}, "template": POD})
+    (template,) = linted_manifests.read_templates({"kind": "PodTemplate", "metadata": {"name": "n"}, "template": POD})
     assert template.path == ("template",)
 
 
@@ -72,5 +72,5 @@ trees = st.recursive(
 
 @given(trees)
 def test_any_tree_of_plain_data_is_read_without_an_exception(tree):
-    for path, item in workloads.list_objects(tree):
-        workloads.read_templates(item, path)
+    for path, item in linted_manifests.list_objects(tree):
+        linted_manifests.read_templates(item, path)
