@@ -61,21 +61,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"railwright: {error}", file=sys.stderr)
         return output.UNUSABLE
     except BrokenPipeError:
-        output.discard(sys.stdout)  # the interpreter flushes its buffer again at exit
+        output.discard_stream(sys.stdout)  # the interpreter flushes its buffer again at exit
         return _PIPE_CLOSED
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise
-        output.discard(sys.stdout)  # the interpreter flushes its buffer again at exit
+        output.discard_stream(sys.stdout)  # the interpreter flushes its buffer again at exit
         print(f"railwright: cannot write the output: {error.strerror}; free disk space", file=sys.stderr)
         return output.UNUSABLE
     except KeyboardInterrupt:
         if argv is None:  # the process ends: its cleanup may print errors when it ends a credential plugin
-            output.discard(sys.stderr)
+            output.discard_stream(sys.stderr)
             try:
                 sys.stdout.flush()
             except OSError:
-                output.discard(sys.stdout)  # the interpreter flushes its buffer again at exit
+                output.discard_stream(sys.stdout)  # the interpreter flushes its buffer again at exit
         return _INTERRUPTED
     return code
 
@@ -108,7 +108,7 @@ def _run(words: Sequence[str]) -> int:
         from railwright.cli import completion
 
         completion.print_completions(dispatch.build_parser)
-    return dispatch.run(words)
+    return dispatch.run_command(words)
 
 
 if __name__ == "__main__":

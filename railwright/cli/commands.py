@@ -168,7 +168,7 @@ _CLUSTER_COMMANDS = {
     "dashboard": Command(
         "Serve a live page with the fabrics and gangs on this machine.",
         _configure_dashboard,
-        run="dashboard:run",
+        run="dashboard:serve_dashboard",
         examples=(
             "railwright dashboard --open",
             "railwright dashboard --snapshot snapshot.yaml --policy policy.yaml",
@@ -311,7 +311,7 @@ _INSTALLATION_COMMANDS = {
             "scheduler-config": Command(
                 "Print the configuration with which kube-scheduler or Volcano calls the extender for this policy.",
                 _configure_scheduler,
-                run="policy_validation:print_scheduler_configuration",
+                run="scheduler_configuration:print_scheduler_configuration",
                 examples=(
                     "railwright policy scheduler-config > railwright-scheduler.yaml",
                     "railwright policy scheduler-config --scheduler volcano --policy policy.yaml",
@@ -366,7 +366,7 @@ _OFFLINE = {
     "demo": Command(
         "Admit and place a gang with the code of both servers on this machine, without a cluster.",
         _configure_demo,
-        run="demo.command:run",
+        run="demo.command:show_demo",
         examples=("railwright demo", "railwright demo --serve"),
         is_slow=True,
     ),

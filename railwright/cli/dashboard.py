@@ -23,7 +23,7 @@ from railwright.serving import ports, settings
 _POLL_SECONDS = 1.0
 
 
-def run(arguments: argparse.Namespace) -> int:
+def serve_dashboard(arguments: argparse.Namespace) -> int:
     """Serve the dashboard until stopped and return 0. Raise UnreadableError or ClusterError, also for a used port."""
     options.check_sources(arguments)
     if arguments.snapshot:

@@ -22,7 +22,7 @@ _PURPOSE = "Gives distributed training pods the right RDMA network, and gangs th
 _EPILOG = "`railwright COMMAND --help` has the options of a command and examples."
 
 
-def run(words: Sequence[str]) -> int:
+def run_command(words: Sequence[str]) -> int:
     """Run the command that `words` name and return its exit code. Print a ClusterError as one sentence."""
     try:
         leaf, arguments = build_parser(words[:1]).parse(words)

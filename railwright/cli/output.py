@@ -36,7 +36,7 @@ def read_text(path: str) -> str:
 def print_styled(*parts: tuple[str, str]) -> None:
     """Print a line of (text, style) parts on stdout; a style is words such as "bold red".
 
-    Styles are left out unless stdout is a terminal or FORCE_COLOR is set; NO_COLOR leaves out colours.
+    Styles are left out unless stdout is a terminal; NO_COLOR leaves out colours.
     """
     codes, line = _get_style_codes(), ""
     for text, style in parts:
@@ -51,10 +51,10 @@ def print_change(line: str) -> None:
     try:
         print(line, flush=True)
     except OSError:
-        discard(sys.stdout)
+        discard_stream(sys.stdout)
 
 
-def discard(stream: TextIO) -> None:
+def discard_stream(stream: TextIO) -> None:
     """Redirect a standard stream, and the text in its buffer, to /dev/null."""
     with contextlib.suppress(OSError, ValueError):  # the stream has no file descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
@@ -71,12 +71,8 @@ def is_animated(stream: TextIO | None = None) -> bool:
 
 
 def _get_style_codes() -> Mapping[str, str]:
-    """Return the SGR code of each style that the terminal and the user's environment allow.
-
-    Follows https://no-color.org and https://force-color.org.
-    """
-    is_terminal = sys.stdout.isatty() if (force := os.environ.get("FORCE_COLOR")) is None else bool(force)
-    if not is_terminal or os.environ.get("TERM", "").lower() in ("dumb", "unknown"):
+    """Return the SGR code of each style that the terminal and NO_COLOR allow (https://no-color.org)."""
+    if not sys.stdout.isatty() or os.environ.get("TERM", "").lower() in ("dumb", "unknown"):
         return {}
     return _WEIGHTS if os.environ.get("NO_COLOR") else {**_WEIGHTS, **_COLOURS}
 

@@ -1,14 +1,22 @@
-"""Formats the configuration with which a scheduler calls the extender, and parses the one of a cluster's Volcano."""
+"""Runs `railwright policy scheduler-config`: prints the configuration with which a scheduler calls the extender.
 
+Also parses the configuration of a cluster's Volcano.
+"""
+
+import argparse
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import yaml
 
-from railwright.cluster import documents, installed_names
-from railwright.fabric import names, views
-from railwright.fabric.policy import model
+from railwright.cli import cluster_access, object_files, output, policy_sources
+from railwright.cluster import client as clients
+from railwright.cluster import documents, installed_names, resources, watch_wire
+from railwright.fabric import intent, names, text, views
+from railwright.fabric.policy import model, shortcomings
 from railwright.fabric.workloads import frameworks
 
 MANAGED = "extender.managedResources"  # argument of Volcano's plugin
@@ -20,7 +28,7 @@ _CA_FILE = "/etc/kubernetes/railwright/ca.crt"
 _CLAIMED = '  # pods whose rails come as claims: the webhook adds a limit of "0" of it'
 
 
-# --- what Volcano is configured to ask ------------------------------------------------------------------------
+# --- the configuration of a cluster's Volcano ---------------------------------------------------------------
 
 
 def read_volcano(configmap: Any) -> Any:
@@ -47,7 +55,7 @@ def get_scheduler(pod: views.Pod) -> str:
     return pod.spec.scheduler_name or _DEFAULT
 
 
-# --- what they must have ------------------------------------------------------------------------------------
+# --- the configuration of both schedulers -------------------------------------------------------------------
 
 
 class ExtenderAddress(NamedTuple):
@@ -57,7 +65,7 @@ class ExtenderAddress(NamedTuple):
     ca_data: str = ""
 
 
-def list_resources(policy: model.PolicyDocument) -> Sequence[str]:
+def list_managed_resources(policy: model.PolicyDocument) -> Sequence[str]:
     """Return the managed resources: a scheduler calls the extender for the pods that request one of them.
 
     They are the resources of the rails, the accelerators if the rails of a fabric have no resource (PVRDMA), and the
@@ -70,7 +78,7 @@ def list_resources(policy: model.PolicyDocument) -> Sequence[str]:
     return [*rails, *(policy.accelerators if is_bare else ()), *claimed]
 
 
-def format_kube_scheduler(resources: Sequence[str], extender: ExtenderAddress) -> str:
+def format_kube_scheduler(managed: Sequence[str], extender: ExtenderAddress) -> str:
     """Return the text of the file for kube-scheduler's --config."""
     tls = (
         [f"caData: {json.dumps(extender.ca_data)}"]
@@ -85,16 +93,101 @@ def format_kube_scheduler(resources: Sequence[str], extender: ExtenderAddress) -
         tls="\n".join(f"    {line}" for line in tls),
         resources="\n".join(
             f"  - {{name: {resource}, ignoredByScheduler: false}}{_CLAIMED if resource == names.RAILS else ''}"
-            for resource in resources
+            for resource in managed
         ),
     )
 
 
-def format_volcano(resources: Sequence[str]) -> str:
+def format_volcano(managed: Sequence[str]) -> str:
     """Return the text of volcano-scheduler.conf for vc-scheduler."""
-    lines = (f"      - {resource}{_CLAIMED if resource == names.RAILS else ''}" for resource in resources)
+    lines = (f"      - {resource}{_CLAIMED if resource == names.RAILS else ''}" for resource in managed)
     return _VOLCANO.format(url=f"https://{SERVER_NAME}:{_PORT}/volcano", resources="\n".join(lines))
 
+
+# --- railwright policy scheduler-config ---------------------------------------------------------------------
+
+_WITHOUT_CLUSTER = (
+    "the address above is a DNS name and the CA a file, but kubeadm's kube-scheduler resolves no Service names and "
+    "mounts no such file; leave out --policy to print the IP address of the Service and the CA of the cluster"
+)
+
+
+def print_scheduler_configuration(arguments: argparse.Namespace) -> int:
+    """Print the configuration of kube-scheduler or Volcano and return 0. Raise UnreadableError or ClusterError.
+
+    Read from a cluster, it has the address of the extender's Service and the CA, because kube-scheduler often runs on
+    the host network: kubeadm's static pod uses the host's resolver, which does not know the names of Services.
+    """
+    if arguments.policy:
+        document, extender = object_files.read_policy(arguments.policy).document, ExtenderAddress()
+    else:
+        document, extender = cluster_access.run(arguments, _read_extender, "read the policy from a file: --policy FILE")
+    managed, is_volcano = list_managed_resources(document), arguments.scheduler == "volcano"
+    print(format_volcano(managed) if is_volcano else format_kube_scheduler(managed, extender), end="")
+    if arguments.policy and not is_volcano:
+        output.print_note(_WITHOUT_CLUSTER)
+    if arguments.policy and (unnamed := _list_rails_without_resource(document)):
+        _print_missing_resources(unnamed, "leave out --policy to read the networks from the cluster")
+    return output.OK
+
+
+def _list_rails_without_resource(document: model.PolicyDocument) -> Sequence[str]:
+    """Return the rails for which the policy states no resource, so that an annotation of their network names it."""
+    return [
+        f"fabrics.{name}.rails {rail.name}"
+        for name, fabric in document.fabrics.items()
+        if fabric.claims is None and fabric.transport not in shortcomings.TRANSPORTS_WITHOUT_RESOURCE
+        for rail in fabric.rails
+        if rail.network and not rail.resource
+    ]
+
+
+def _print_missing_resources(rails: Sequence[str], fix: str) -> None:
+    output.print_note(
+        f"the resources of {text.join_first(rails, 5)} are missing, because only their networks name them; state "
+        f"`resource` of these rails, or {fix}"
+    )
+
+
+async def _read_extender(client: clients.Client) -> tuple[model.PolicyDocument, ExtenderAddress]:
+    """Return the policy in force, with the resources that networks name, and the extender's address."""
+    namespace, name = installed_names.NAMESPACE, SERVICE
+    webhooks = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{installed_names.INSTALLATION}"
+    (policy, _), service, installed = await asyncio.gather(
+        policy_sources.fetch_policy(client),
+        watch_wire.find_object(client, f"/api/v1/namespaces/{namespace}/services/{name}", dict[str, Any]),
+        watch_wire.find_object(client, webhooks, dict[str, Any]),
+    )
+    if service is None:
+        raise output.UnreadableError(
+            f"there is no Service {name} in namespace {namespace}: the extender is not installed; "
+            "install it with the chart value extender.enabled=true, or give --policy FILE"
+        )
+    bundles = (
+        frameworks.get_mapping(hook, "clientConfig").get("caBundle")
+        for hook in frameworks.get_list(installed, "webhooks")
+    )
+    address = frameworks.get_mapping(service, "spec").get("clusterIP")
+    host = SERVER_NAME if address in (None, "", "None") else str(address)  # None: a headless Service
+    document = await _fill_resources(client, policy.document)
+    return document, ExtenderAddress(host, str(next(filter(None, bundles), "")))
+
+
+async def _fill_resources(client: clients.Client, document: model.PolicyDocument) -> model.PolicyDocument:
+    unnamed = _list_rails_without_resource(document)
+    listed = await cluster_access.list_if_allowed(client, resources.NADS.path, resources.NADS.view) if unnamed else []
+    if listed is None:
+        _print_missing_resources(unnamed, "get the right to list network-attachment-definitions")
+        return document
+    networks = {item.metadata.key: item.metadata.annotations.get(names.NAD_RESOURCE_NAME) or None for item in listed}
+    fabrics = {
+        name: fabric if fabric.claims else intent.fill_resources(name, fabric, networks)
+        for name, fabric in document.fabrics.items()
+    }
+    return msgspec.structs.replace(document, fabrics=fabrics)
+
+
+# --- the texts ----------------------------------------------------------------------------------------------
 
 _KUBE_SCHEDULER = """\
 # File for kube-scheduler's --config. Keep percentageOfNodesToScore at 100: extenders see only the nodes of the sample.

@@ -50,7 +50,7 @@ def open_terminal(columns: int) -> tuple[int, int]:
 
 
 def prepare_environment(environment: dict[str, str]) -> dict[str, str]:
-    left_out = ("COLUMNS", "NO_COLOR", "FORCE_COLOR")
+    left_out = ("COLUMNS", "NO_COLOR")
     inherited = {name: value for name, value in os.environ.items() if name not in left_out}
     return {**inherited, "TERM": "xterm-256color", **environment}
 

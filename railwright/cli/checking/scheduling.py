@@ -73,7 +73,7 @@ def _find_argument_problems(
     """Yield the differences from the arguments that `railwright policy scheduler-config` prints."""
     claimed = {name: fabric for name, fabric in snapshot.fabrics.items() if fabric.claims}
     document = msgspec.structs.replace(snapshot.require_policy(), fabrics={**fabrics, **claimed})
-    printed = yaml.safe_load(configuration.format_volcano(configuration.list_resources(document)))
+    printed = yaml.safe_load(configuration.format_volcano(configuration.list_managed_resources(document)))
     for key, expected in configuration.list_plugins(printed)["extender"].items():
         value = arguments.get(key)
         if key == "extender.urlPrefix":

@@ -23,7 +23,7 @@ from railwright.fabric.workloads.frameworks import get_mapping
 from railwright.serving import settings
 
 
-def run(arguments: argparse.Namespace) -> int:
+def show_demo(arguments: argparse.Namespace) -> int:
     """Admit and place the gang, and print the card. Return 0."""
     with output.show_progress("placing a gang on simulated nodes"):
         cluster = scenario.build_cluster()
