@@ -73,9 +73,9 @@ class Webhook:
         answer, document = policy_validation.answer_review(request[application.BODY], self._state.cluster)
         if document is None or current is None:
             return self._build_response(answer)
-        if lost := fabric_users.list_lost(current.document, document):
+        if lost := fabric_users.list_removed_labels(current.document, document):
             users = fabric_users.Users(await self._list_pods(lost), self._state.namespaces.by_key or {})
-            in_use = fabric_users.describe(lost, users)
+            in_use = fabric_users.explain_uses(lost, users)
             answer = msgspec.structs.replace(answer, warnings=(*answer.warnings, *in_use))
         return self._build_response(answer)
 

@@ -147,7 +147,7 @@ class ClaimTemplateController:
                 "a template of this name exists with other content than railwright writes; delete it"
             )
         try:
-            plan = claim_requests.plan_stored(pod, policy, self._state.build_facts(namespace))
+            plan = claim_requests.replan_claims(pod, policy, self._state.build_facts(namespace))
         except reason.RefusedError as error:
             raise _NotWrittenError(error.message) from None
         trees = plan.build_templates(namespace) if plan else []

@@ -94,9 +94,9 @@ class State:
             lambda network: network.metadata.key,
             lambda network: network.metadata.annotations.get(names.NAD_RESOURCE_NAME) or None,
         )
-        self.configurations = sinks.Values[views.NetworkAttachmentDefinition, ipam.Configuration](
+        self.configurations = sinks.Values[views.NetworkAttachmentDefinition, ipam.NetworkConfiguration](
             lambda network: network.metadata.key,
-            lambda network: ipam.read((network.spec and network.spec.config) or ""),
+            lambda network: ipam.read_configuration((network.spec and network.spec.config) or ""),
         )
         self.nodes = sinks.Values[node_views.Node, _NodeResources](lambda node: node.metadata.name, _read_resources)
         self._all_nodes, self._all_nodes_version = _ClusterResources(), 0

@@ -107,7 +107,7 @@ def _add_topology(
     if review.request.operation == "UPDATE":
         fields = _list_restored_fields(review)
         before = review.before.templates if review.before is not None else ()
-        plans = gang_topology.carry_over(plans, before) if has_fabric or fields else plans
+        plans = gang_topology.carry_over_topology(plans, before) if has_fabric or fields else plans
         return _combine_plans(review, plans, gang_topology.TopologyPlan(fields=fields))
     if not has_fabric:
         return _combine_plans(review, plans)
@@ -117,7 +117,7 @@ def _add_topology(
 
 def _find_kind(requested: reviews.GroupVersionKind) -> frameworks.WorkloadKind:
     """Return the kind of workload. Raises reviews.MalformedError for an unsupported kind."""
-    kind = registry.find_injected(requested.group, requested.version, requested.kind)
+    kind = registry.find_injected_kind(requested.group, requested.version, requested.kind)
     if kind is None:
         title = text.quote("/".join(part for part in (requested.group, requested.version, requested.kind) if part))
         raise reviews.MalformedError(
@@ -136,8 +136,8 @@ def _read_review(request: reviews.Request[Any], kind: frameworks.WorkloadKind) -
     try:
         if is_update:
             with contextlib.suppress(templates.TooManyEntriesError):
-                before = templates.read(kind, request.old_object)
-        workload = templates.read(kind, request.object)
+                before = templates.read_workload(kind, request.old_object)
+        workload = templates.read_workload(kind, request.object)
     except templates.TooManyEntriesError as error:
         if is_update and before is None:
             return reviews.Answer()
@@ -253,9 +253,9 @@ async def _answer_frozen_update(
 
 def _list_restored_fields(review: _WorkloadReview) -> Mapping[str, Any]:
     """Return the stored values, by path, of immutable topology fields that the update lacks."""
-    if review.before is None or not gang_topology.is_field_written(review.before.templates):
+    if review.before is None or not gang_topology.has_written_job_field(review.before.templates):
         return {}
-    return gang_topology.list_restored(review.before.tree, review.workload.tree)
+    return gang_topology.find_removed_topology(review.before.tree, review.workload.tree)
 
 
 def _list_added_resources(policy: policies.Policy | None, cluster_facts: facts.ClusterFacts) -> Collection[str]:

@@ -281,7 +281,7 @@ def _inject_template(
         pod = msgspec.structs.replace(from_controller, metadata=metadata)
     outcome = plan.plan(pod, policy, cluster, item.title)
     if isinstance(outcome, plan.Injection):
-        return _InjectedTemplate(template, outcome.pod, admission.find_use(outcome, document), outcome)
+        return _InjectedTemplate(template, outcome.pod, admission.build_fabric_use(outcome, document), outcome)
     is_refused = isinstance(outcome, plan.Refusal)
     fabric = intent.find_fabric(pod, document)[1] if is_refused else None
     use = rank_contexts.build_full_use(document, fabric)

@@ -66,12 +66,12 @@ async def _compare_with_cluster(client: clients.Client, documents: Sequence[mode
     compared = []
     for document in documents:
         found = list(shortcomings.find_shortcomings(document, cluster))
-        lost = fabric_users.list_lost(current.document, document) if isinstance(current, model.Policy) else ()
+        lost = fabric_users.list_removed_labels(current.document, document) if isinstance(current, model.Policy) else ()
         if lost:
             users = fabric_users.Users(
                 await policy_validation.list_labelled_pods(client, lost), known.namespaces.by_key or {}
             )
-            found += fabric_users.describe(lost, users)
+            found += fabric_users.explain_uses(lost, users)
         compared.append([reason.line for reason in found])
     return compared
 

@@ -55,7 +55,7 @@ def plan_template(
     if not outcome.is_enforced:
         warnings = injection.prefix_if_enforced(warnings)
     injected = msgspec.structs.replace(outcome.injection, warnings=outcome.injection.warnings + warnings)
-    located = template_plan.locate(template, warnings)
+    located = template_plan.locate_warnings(template, warnings)
     return msgspec.structs.replace(outcome, warnings=outcome.warnings + located, injection=injected)
 
 
@@ -64,7 +64,7 @@ def lint_injected(injected: injection.Injection, policy: policies.Policy) -> tup
 
     A launcher has no rails, and passes settings to ranks in other pods.
     """
-    return _lint_pod(injected, find_use(injected, policy.document))
+    return _lint_pod(injected, build_fabric_use(injected, policy.document))
 
 
 def lint_recorded(pod: views.Pod, policy: policies.Policy | None) -> tuple[reason.Reason, ...]:
@@ -96,7 +96,7 @@ def lint_recorded(pod: views.Pod, policy: policies.Policy | None) -> tuple[reaso
     )
     if policy is None or fabric is None:
         return _lint_pod(injected, rank_contexts.FabricUse(), ignored=record.added)
-    return _lint_pod(injected, find_use(injected, policy.document))
+    return _lint_pod(injected, build_fabric_use(injected, policy.document))
 
 
 def _lint_pod(
@@ -207,7 +207,7 @@ def _can_author_fix(finding: rule_types.Finding, use: rank_contexts.FabricUse, c
     return bool(finding.name) and (literal is None or not (in_env or finding.where.startswith("line ")))
 
 
-def find_use(injected: injection.Injection, document: policies.PolicyDocument) -> rank_contexts.FabricUse:
+def build_fabric_use(injected: injection.Injection, document: policies.PolicyDocument) -> rank_contexts.FabricUse:
     """Return the fabric and rails that the ranks of a pod use. A launcher's ranks run in other pods, with all rails."""
     fabric = document.fabrics[injected.fabric]
     if not injected.has_rails:

@@ -16,15 +16,17 @@ Values = Mapping[str, AbstractSet[str | None]]
 
 def find_devices(pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]) -> Devices | None:
     """Return the policy's devices of the rails, if they are the same on every node that can run the pod."""
-    possible = set((find_possible(pod, document, rails) or {}).values())
+    possible = set((find_devices_by_shape(pod, document, rails) or {}).values())
     return possible.pop() if len(possible) == 1 else None
 
 
-def find_each_device(pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]) -> Devices:
+def find_device_of_each_rail(
+    pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]
+) -> Devices:
     """Return the policy's device of each rail; "" without one, or if the device differs between possible nodes."""
     shapes = [*{id(shape): shape for shape in _find_possible_shapes(pod, document)}.values()]
 
-    def find(rail: policies.Rail) -> str:
+    def find_device(rail: policies.Rail) -> str:
         devices = {
             (shape.devices if shape else {}).get(rail.name, rail.device)
             for shape in shapes
@@ -32,20 +34,20 @@ def find_each_device(pod: views.Pod, document: policies.PolicyDocument, rails: S
         }
         return (devices.pop() or "") if len(devices) == 1 else ""
 
-    return tuple([find(rail) for rail in rails])
+    return tuple([find_device(rail) for rail in rails])
 
 
-def find_possible(
+def find_devices_by_shape(
     pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]
 ) -> Mapping[str, Devices] | None:
     """Return the devices of the rails by the name of each possible shape, or None if one of them is unknown.
 
     Nodes without a shape have the name "". They count only if the rails have devices without one.
     """
-    default = list_devices(rails)
+    default = list_devices_of_shape(rails)
     known: dict[str, Devices] = {}
     for shape in _find_possible_shapes(pod, document) if document.node_shapes else [None]:
-        devices = default if shape is None else list_devices(rails, shape)
+        devices = default if shape is None else list_devices_of_shape(rails, shape)
         if devices is not None:
             known["" if shape is None else shape.name] = devices
         elif shape is not None:
@@ -53,7 +55,7 @@ def find_possible(
     return known or None
 
 
-def list_devices(rails: Sequence[policies.Rail], shape: policies.NodeShape | None = None) -> Devices | None:
+def list_devices_of_shape(rails: Sequence[policies.Rail], shape: policies.NodeShape | None = None) -> Devices | None:
     """Return the devices of the rails on a shape; None if a rail has no device, or without rails."""
     shape_devices = shape.devices if shape else {}
     devices = [shape_devices.get(rail.name, rail.device) for rail in rails]
@@ -66,7 +68,7 @@ def _find_possible_shapes(pod: views.Pod, document: policies.PolicyDocument) -> 
     for shape in shapes:
         for key, value in shape.match.items():
             known.setdefault(key, {None}).add(value)
-    for allowed in _list_allowed(pod, known):
+    for allowed in _list_allowed_values(pod, known):
         for shape in shapes:
             if all(value in allowed[key] for key, value in shape.match.items()):
                 yield shape
@@ -87,7 +89,7 @@ def _implies_shape(allowed: Values, shape: policies.NodeShape, besides: str | No
     return all(key == besides or allowed[key] == {value} for key, value in shape.match.items())
 
 
-def _list_allowed(pod: views.Pod, known: Values) -> Iterator[Values]:
+def _list_allowed_values(pod: views.Pod, known: Values) -> Iterator[Values]:
     """Yield the values that each term of the required affinity allows, together with the node selector.
 
     A term without requirements matches no node (Kubernetes' API). Comparisons of numbers are ignored.

@@ -100,11 +100,11 @@ class Tree:
             self._positions.clear()
             self._on_change()
 
-    def forget(self, node: str) -> None:
+    def forget_node(self, node: str) -> None:
         """Remove a deleted node."""
         self._positions.pop(node, None)
 
-    def read_values(self, node: str, labels: Labels) -> Mapping[str, str]:
+    def find_hypernodes(self, node: str, labels: Labels) -> Mapping[str, str]:
         """Return the names of the HyperNodes that contain the node, by the key of their level (LEVELS).
 
         Levels at which the node is in no HyperNode are left out.
@@ -168,7 +168,7 @@ def _build_index(specs: Mapping[str, Spec]) -> _Index:
         for member in specs[name].members or ():
             selector, problem = member.selector or Selector(), ""
             if member.type == "HyperNode":
-                problem = _check_child(name, selector, specs)
+                problem = _check_hypernode_member(name, selector, specs)
                 if selector.exact_match and not problem:
                     children.append((selector.exact_match.name, name))
             elif selector.exact_match:
@@ -176,7 +176,7 @@ def _build_index(specs: Mapping[str, Spec]) -> _Index:
             elif not (problem := _check_selector(name, selector)):
                 # compiled once: `re` itself forgets patterns if there are more than 512
                 pattern = re.compile(selector.regex_match.pattern) if selector.regex_match else None
-                tests.append((name, functools.partial(_selects, selector.label_match or LabelMatch(), pattern)))
+                tests.append((name, functools.partial(_selects_node, selector.label_match or LabelMatch(), pattern)))
             if problem:
                 problems.append(problem)
     lines = _list_ancestors(names, children, problems)
@@ -204,7 +204,7 @@ def _list_ancestors(
     return lines
 
 
-def _check_child(name: str, selector: Selector, specs: Mapping[str, Spec]) -> str:
+def _check_hypernode_member(name: str, selector: Selector, specs: Mapping[str, Spec]) -> str:
     """Return why a HyperNode may not have this member; "" if it may. Only a lower tier may, so there are no cycles.
 
     Volcano reads no other selectors here (1.15.1, pkg/scheduler/api/hyper_node_info.go, BuildHyperNodeCache).
@@ -239,7 +239,7 @@ def _check_selector(name: str, selector: Selector) -> str:
     return ""
 
 
-def _selects(match: LabelMatch, pattern: re.Pattern[str] | None, node: str, labels: Labels) -> bool:
+def _selects_node(match: LabelMatch, pattern: re.Pattern[str] | None, node: str, labels: Labels) -> bool:
     """True if a pattern, or without one a label selector, matches a node.
 
     An empty selector selects nothing (Volcano's GetMembers).

@@ -248,7 +248,7 @@ def find_needs(pod: views.Pod, requests: resources.Amounts, fabric: model.Fabric
     Its resource requests take precedence over its rails. Rails without a resource are left out, and so are claims for
     NICs of any rail.
     """
-    if needs := find_requested(requests, fabric.rails):
+    if needs := find_requested_devices(requests, fabric.rails):
         return needs
     if fabric.claims is not None and requests.get(objects.IMPLICIT_RESOURCE_PREFIX + fabric.claims.device_class, 0) > 0:
         return ()
@@ -260,7 +260,7 @@ def find_needs(pod: views.Pod, requests: resources.Amounts, fabric: model.Fabric
     )
 
 
-def find_uncounted(pod: views.Pod, fabric: model.Fabric) -> tuple[str, ...]:
+def find_rails_without_resource(pod: views.Pod, fabric: model.Fabric) -> tuple[str, ...]:
     """Return the rails of the pod that have no resource, in rail order."""
     uncounted = [rail.name for rail in fabric.rails if not rail.resource]
     if not uncounted or fabric.transport is model.Transport.TCP:
@@ -269,7 +269,7 @@ def find_uncounted(pod: views.Pod, fabric: model.Fabric) -> tuple[str, ...]:
     return tuple([name for name in uncounted if name in selected])
 
 
-def find_requested(requests: resources.Amounts, rails: Iterable[model.Rail]) -> tuple[Need, ...]:
+def find_requested_devices(requests: resources.Amounts, rails: Iterable[model.Rail]) -> tuple[Need, ...]:
     """Return the devices that the resource requests alone need from each pool."""
     return tuple(
         Need(rails=own, resource=resource, amount=requests[resource])

@@ -101,7 +101,7 @@ def admit_pod(tree: dict, by, at: facts.ClusterFacts | None = None) -> dict:
     assert hasattr(outcome, "changes"), outcome
     operations = drafts.list_operations(outcome.changes)
     patched = jsonpatch.apply_patch(copy.deepcopy(tree), json.loads(msgspec.json.encode(operations)))
-    after = drafts.read(decode_pod(patched), at.namespace)
+    after = drafts.read_pod(decode_pod(patched), at.namespace)
     assert (after.metadata, after.spec, after.networks) == (
         outcome.pod.metadata,
         outcome.pod.spec,

@@ -142,7 +142,7 @@ def _build_claims(shape: Shape, pods: Iterable[Tree]) -> Mapping[str, Tree]:
     for pod in pods:
         view, namespace = msgspec.convert(pod, views.Pod), pod["metadata"]["namespace"]
         if claims.list_railwright_claims(view):
-            plan = claim_requests.plan_stored(view, shape.profile.policy, facts.ClusterFacts(namespace))
+            plan = claim_requests.replan_claims(view, shape.profile.policy, facts.ClusterFacts(namespace))
             templates = plan.build_templates(namespace) if plan else []
             templates_by_name |= {tree["metadata"]["name"]: tree for tree in templates}
     return templates_by_name

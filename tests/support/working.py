@@ -45,7 +45,7 @@ def build_template(*containers: dict, label: str | None = None, **more: Any) -> 
 
 
 def read(row: frameworks.WorkloadKind, tree: dict) -> templates.Workload:
-    return templates.read(row, tree)
+    return templates.read_workload(row, tree)
 
 
 def plan_templates(row: frameworks.WorkloadKind, tree: dict, by: Any, at: Any = None) -> list:

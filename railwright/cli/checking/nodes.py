@@ -221,5 +221,5 @@ def _assess_hypernodes(snapshot: Snapshot, nodes: Sequence[object_info.NodeInfo]
     tree = hypernodes.Tree()
     tree.replace(listed)
     problems = tree.find_problems({name: node.labels for name, node in snapshot.cluster.nodes.items()})
-    outside = [f"{node.name} is in no HyperNode" for node in nodes if not tree.read_values(node.name, node.labels)]
+    outside = [f"{node.name} is in no HyperNode" for node in nodes if not tree.find_hypernodes(node.name, node.labels)]
     return warn_of([*problems, *outside], text.format_count(len(listed), "HyperNode"), create)

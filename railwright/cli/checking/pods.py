@@ -90,7 +90,7 @@ def check_uninjected(snapshot: Snapshot) -> Result:
     uncopied = [
         f"{workload.kind.name} {workload.metadata.full_name}: {problem}"
         for workload in _read_user_workloads(snapshot)
-        if (problem := keys.describe_uncopied(workload))
+        if (problem := keys.explain_uncopied_label(workload))
     ]
     if _is_enforced(snapshot) and (missing or uncopied):  # otherwise the row policy says so
         share = f"{len(missing)} of {injected + len(missing)} were not injected: {text.join_first(missing, 5)}"
@@ -261,7 +261,7 @@ def _read_user_workloads(snapshot: Snapshot) -> Iterator[templates.Workload]:
     """Yield the workloads that users created in namespaces of the webhook and that have not finished."""
     for kind, tree in snapshot.workloads:
         try:
-            workload = templates.read(kind, tree)
+            workload = templates.read_workload(kind, tree)
         except templates.UnreadableError:
             continue  # its controller cannot read it either
         metadata = workload.metadata

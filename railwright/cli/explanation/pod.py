@@ -83,7 +83,7 @@ async def _explain_uninjected(client: clients.Client, pod: job_pods.Pod, record:
     for workload in await _read_workloads(client, pod.metadata):
         title = f"{workload.kind.name} {workload.metadata.name}"
         unpassed = (warning.text for warning in keys.check_label(workload.kind, workload.label, workload.templates))
-        if not uninjected and (problem := keys.describe_uncopied(workload) or next(unpassed, "")):
+        if not uninjected and (problem := keys.explain_uncopied_label(workload) or next(unpassed, "")):
             causes = "; ".join(filter(None, (await _find_cluster_cause(client), f"{title}: {problem}")))
             uninjected = f"not injected, because it has no label {names.FABRIC}; {causes}"
         warnings += [warning.prefix_with(title) for warning in keys.check_workload(workload)]
@@ -142,7 +142,7 @@ async def _read_workloads(client: clients.Client, metadata: views.ObjectMeta) ->
             break
         path = job_pods.build_workload_path(kind, metadata.namespace, owner.name)
         try:
-            workload = templates.read(kind, await watch_wire.find_object(client, path, dict[str, Any]))
+            workload = templates.read_workload(kind, await watch_wire.find_object(client, path, dict[str, Any]))
         except (errors.ClusterError, templates.UnreadableError):
             break  # without the right to read it, only what it owns is known
         workloads.append(workload)

@@ -113,7 +113,7 @@ def _read_templates(kind: frameworks.WorkloadKind, tree: Tree, namespace: str) -
         own = {key: value for key, value in labels.items() if key != names.FABRIC}
         tree = {**tree, "metadata": {**tree["metadata"], "labels": own}}
     try:
-        return stored.read(kind, tree)
+        return stored.read_workload(kind, tree)
     except stored.UnreadableError as error:
         mismatch = object_files.describe_mismatch(error)
         raise output.UnreadableError(f"{format_title(tree, namespace)}: {mismatch}") from None

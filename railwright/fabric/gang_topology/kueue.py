@@ -28,10 +28,10 @@ _MIN_PARALLELISM = f"{_DOMAIN}/job-min-parallelism"  # annotation of a Job that 
 _GROUP_NAME = "railwright"  # of the two pod sets that are placed together
 
 
-def write(request: requests.TopologyRequest) -> requests.SchedulerFields:
+def build_annotations(request: requests.TopologyRequest) -> requests.SchedulerFields:
     """Return the topology annotations of each template with ranks."""
-    _refuse_obstacles(request)
-    level = request.choose(requests.is_label)
+    _check_job(request)
+    level = request.choose_level(requests.is_node_label)
     annotations = {_REQUIRED if request.is_required else _PREFERRED: level}
     if len(request.ranks) > 1:
         annotations[_GROUP_KEY] = _GROUP_NAME
@@ -55,13 +55,13 @@ def _needs_slices(request: requests.TopologyRequest, level: str) -> bool:
     )
 
 
-def _refuse_obstacles(request: requests.TopologyRequest) -> None:
+def _check_job(request: requests.TopologyRequest) -> None:
     """Raise NotWrittenError if Kueue would reject the annotations, or not read them."""
     for template in request.workload.templates:
         for key in template.pod.metadata.annotations:
             if key.startswith(_PREFIX):
-                raise requests.refuse_written(f"{template.title}: annotation {key[:128]}")
-    request.refuse_owner("an annotation")
+                raise requests.build_authored_error(f"{template.title}: annotation {key[:128]}")
+    request.check_uncontrolled("an annotation")
     sizes = [part.pods for part in request.ranks]
     if _ELASTIC in request.workload.metadata.annotations:
         cause = "Kueue accepts no topology for an elastic job"

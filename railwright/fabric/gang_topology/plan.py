@@ -17,10 +17,10 @@ from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks
 
 KUEUE, VOLCANO, KUBE_SCHEDULER = "Kueue", "Volcano", "kube-scheduler"
-_WRITERS: Mapping[tuple[str, str], Callable[[requests.TopologyRequest], requests.SchedulerFields]] = {
-    (VOLCANO, volcano.JOB): volcano.write_job,
-    **{(VOLCANO, kind): volcano.annotate for kind in volcano.KINDS},
-    **{(KUEUE, kind): kueue.write for kind in kueue.KINDS},
+_BUILDERS: Mapping[tuple[str, str], Callable[[requests.TopologyRequest], requests.SchedulerFields]] = {
+    (VOLCANO, volcano.JOB): volcano.build_job_field,
+    **{(VOLCANO, kind): volcano.build_annotations for kind in volcano.KINDS},
+    **{(KUEUE, kind): kueue.build_annotations for kind in kueue.KINDS},
 }
 _SMALLEST_GANG = 2
 _MAX_NAMES = 128  # characters of schedulers' names that authors write
@@ -64,14 +64,14 @@ def plan(
     scheduler = find_scheduler(workload, [part.pod for part in parts])
     record = intent.TopologyRecord(scheduler=scheduler, mode=fabric.placement.gang_topology)
     try:
-        writing = _write_fields(scheduler, request)
+        writing = _build_fields(scheduler, request)
     except requests.NotWrittenError as error:
         # the operator asked for a topology that this scheduler cannot read; other causes are in the manifest
         is_warned = error.reason.code == AdmissionCode.TOPOLOGY_NO_KEY
         warnings = (error.reason,) if is_warned else ()
         return TopologyPlan(_build_annotations(plans, record, error.reason), warnings=warnings)
     record = msgspec.structs.replace(record, level=writing.level, fields=tuple(writing.fields))
-    requested = _describe(scheduler, request, writing)
+    requested = _explain_fields(scheduler, request, writing)
     return TopologyPlan(_build_annotations(plans, record, requested, writing.annotations), writing.fields)
 
 
@@ -85,15 +85,17 @@ def find_scheduler(workload: templates.Workload, pods: Iterable[views.Pod]) -> s
     return ", ".join(sorted(named))[:_MAX_NAMES] or KUBE_SCHEDULER
 
 
-def _write_fields(scheduler: str, request: requests.TopologyRequest) -> requests.SchedulerFields:
+def _build_fields(scheduler: str, request: requests.TopologyRequest) -> requests.SchedulerFields:
     kind = request.workload.kind.display_name
-    write = _WRITERS.get((scheduler, kind))
+    write = _BUILDERS.get((scheduler, kind))
     if write is None:
         raise requests.NotWrittenError(f"railwright sets no topology constraint on a {kind} that {scheduler} schedules")
     return write(request)
 
 
-def _describe(scheduler: str, request: requests.TopologyRequest, writing: requests.SchedulerFields) -> reason.Reason:
+def _explain_fields(
+    scheduler: str, request: requests.TopologyRequest, writing: requests.SchedulerFields
+) -> reason.Reason:
     """Return the reason for the written fields. The reason says if nothing keeps the segments together."""
     fields = [".".join(frameworks.split_pointer(field)) for field in writing.fields]
     keys = sorted({key for annotations in writing.annotations.values() for key in annotations})
@@ -108,7 +110,7 @@ def _describe(scheduler: str, request: requests.TopologyRequest, writing: reques
     return reason.Reason(AdmissionCode.TOPOLOGY_REQUESTED, message)
 
 
-def carry_over(
+def carry_over_topology(
     plans: Sequence[template_plan.TemplatePlan], stored: Sequence[templates.Template]
 ) -> list[template_plan.TemplatePlan]:
     """Return the plans of an update, with the topology that the stored templates got at their creation.
@@ -137,7 +139,7 @@ def _list_key_prefixes(annotations: Iterable[str]) -> frozenset[tuple[str, str]]
     return frozenset((domain, name.partition("-")[0]) for domain, _, name in parts)
 
 
-def list_restored(stored: Any, updated: Any) -> Mapping[str, Any]:
+def find_removed_topology(stored: Any, updated: Any) -> Mapping[str, Any]:
     """Return the immutable field of a Volcano Job that an update lacks: JSON pointer -> stored value.
 
     `stored` and `updated` are plain data. With another value, Volcano rejects the update.
@@ -146,7 +148,7 @@ def list_restored(stored: Any, updated: Any) -> Mapping[str, Any]:
     return {volcano.JOB_FIELD: before} if before is not None and after is None else {}
 
 
-def is_field_written(stored: Iterable[templates.Template]) -> bool:
+def has_written_job_field(stored: Iterable[templates.Template]) -> bool:
     """True if the record of a template says that the field of a Volcano Job was written."""
     return any(volcano.JOB_FIELD in intent.read_topology(template.pod).fields for template in stored)
 
@@ -160,10 +162,10 @@ def find_fabric(plans: Sequence[template_plan.TemplatePlan], document: model.Pol
     return None if fabric.placement.gang_topology == requests.OFF else fabric
 
 
-def _build_part(workload: templates.Workload, planned: template_plan.TemplatePlan) -> requests.Part:
+def _build_part(workload: templates.Workload, planned: template_plan.TemplatePlan) -> requests.TemplatePods:
     template, injection = planned.template, planned.injection
     created = workload.kind.create_pods(template.origin)
-    return requests.Part(
+    return requests.TemplatePods(
         template=template,
         pod=template.pod if injection is None else injection.pod,
         pods=sum(pods.count for pods in created if isinstance(pods.count, int)),
@@ -178,7 +180,7 @@ def _has_topology_from_railwright(plans: Sequence[template_plan.TemplatePlan], t
         if any(key in annotations for key in intent.read_topology(planned.template.pod).annotations):
             return True
     has_field = frameworks.get_mapping(tree, "spec").get("networkTopology") is not None
-    return has_field and is_field_written(planned.template for planned in plans)
+    return has_field and has_written_job_field(planned.template for planned in plans)
 
 
 def _build_annotations(

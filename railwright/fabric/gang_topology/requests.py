@@ -17,7 +17,7 @@ from railwright.fabric.reasons.codes import AdmissionCode
 REQUIRED, OFF = "required", "off"
 
 
-class Part(msgspec.Struct, frozen=True):
+class TemplatePods(msgspec.Struct, frozen=True):
     """The pods of one template of a gang. `pod` is the pod that will be created."""
 
     template: templates.Template
@@ -30,7 +30,7 @@ class TopologyRequest(msgspec.Struct, frozen=True):
     """Asks a scheduler to keep all pods of a workload in one domain."""
 
     workload: templates.Workload
-    parts: tuple[Part, ...]
+    parts: tuple[TemplatePods, ...]
     placement: model.Placement
     segment: int = 1  # consecutive ranks that share a domain of the closest level
 
@@ -45,7 +45,7 @@ class TopologyRequest(msgspec.Struct, frozen=True):
         return next(iter(presets.list_domain_keys(self.placement)), "")
 
     @property
-    def ranks(self) -> tuple[Part, ...]:
+    def ranks(self) -> tuple[TemplatePods, ...]:
         """Return the templates whose pods get rails."""
         return tuple([part for part in self.parts if part.is_rank and part.pods])
 
@@ -54,7 +54,7 @@ class TopologyRequest(msgspec.Struct, frozen=True):
         """Return the number of ranks."""
         return sum(part.pods for part in self.ranks)
 
-    def choose(self, is_known: Callable[[str], bool]) -> str:
+    def choose_level(self, is_known: Callable[[str], bool]) -> str:
         """Return the level to ask for: the widest that the scheduler knows if one is required, otherwise the closest.
 
         Raises NotWrittenError without one.
@@ -69,7 +69,7 @@ class TopologyRequest(msgspec.Struct, frozen=True):
             )
         return known_keys[-1 if self.is_required else 0]
 
-    def refuse_owner(self, field: str) -> None:
+    def check_uncontrolled(self, field: str) -> None:
         """Raise NotWrittenError if another object controls the workload, because `field` would then have no effect."""
         if owner := self.workload.metadata.controller:
             raise NotWrittenError(f"{owner.kind} {owner.name} controls the workload, so {field} would have no effect")
@@ -83,12 +83,12 @@ class NotWrittenError(Exception):
         self.reason = reason.Reason(code, message, fix)
 
 
-def refuse_written(field: str) -> NotWrittenError:
+def build_authored_error(field: str) -> NotWrittenError:
     """Return the error for a field that the author has set."""
     return NotWrittenError(f"{field} is set in the manifest, so railwright sets no topology constraint")
 
 
-def is_label(key: str) -> bool:
+def is_node_label(key: str) -> bool:
     """True if the key is that of a node label, not of a level of HyperNodes."""
     return key not in hypernodes.LEVELS
 

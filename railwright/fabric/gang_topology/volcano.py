@@ -18,8 +18,8 @@ from railwright.fabric.gang_topology.requests import (
     NotWrittenError,
     SchedulerFields,
     TopologyRequest,
-    is_label,
-    refuse_written,
+    build_authored_error,
+    is_node_label,
 )
 from railwright.fabric.workloads import frameworks, volcano
 
@@ -35,36 +35,36 @@ _SMALLER_START = (
 _OWN_KEYS = (MODE, HIGHEST_TIER, volcano.GROUP_ANNOTATION)
 
 
-def write_job(request: TopologyRequest) -> SchedulerFields:
+def build_job_field(request: TopologyRequest) -> SchedulerFields:
     """Return the field of a Volcano Job, unless the Job or a partition of its tasks has one."""
     spec = frameworks.get_mapping(request.workload.tree, "spec")
     tasks = [task for task in frameworks.get_list(spec, "tasks") if isinstance(task, dict)]
     if spec.get("networkTopology") is not None:
-        raise refuse_written("spec.networkTopology")
+        raise build_authored_error("spec.networkTopology")
     if any(task.get("partitionPolicy") is not None for task in tasks):
-        raise refuse_written("partitionPolicy of a task")
+        raise build_authored_error("partitionPolicy of a task")
     if request.is_required:
-        _refuse_smaller_gang(request, spec.get("minAvailable"), tasks)
+        _check_min_available(request, spec.get("minAvailable"), tasks)
     level, mode, tier = _build_constraint(request)
     value: Mapping[str, Any] = {"mode": mode} if tier is None else {"mode": mode, "highestTierAllowed": tier}
     return SchedulerFields(level, {JOB_FIELD: value})
 
 
-def annotate(request: TopologyRequest) -> SchedulerFields:
+def build_annotations(request: TopologyRequest) -> SchedulerFields:
     """Return the annotations of pod templates, unless one names a topology or a PodGroup.
 
     A hard constraint comes with the workload's annotation by which all pods start together.
     """
     for part in request.parts:
         if key := next((key for key in _OWN_KEYS if key in part.pod.metadata.annotations), None):
-            raise refuse_written(f"annotation {key}")
+            raise build_authored_error(f"annotation {key}")
     fields = _require_all_pods(request) if request.is_required else {}
     level, mode, tier = _build_constraint(request)
     annotations = {MODE: mode} if tier is None else {MODE: mode, HIGHEST_TIER: str(tier)}
     return SchedulerFields(level, fields, {part.template.title: annotations for part in request.parts})
 
 
-def _refuse_smaller_gang(request: TopologyRequest, least: Any, tasks: Iterable[Mapping[str, Any]]) -> None:
+def _check_min_available(request: TopologyRequest, least: Any, tasks: Iterable[Mapping[str, Any]]) -> None:
     """Raise NotWrittenError if a Volcano Job may start with fewer pods than it has."""
     if least:  # Volcano sets 0 to the sum of the tasks
         is_smaller, field = least != sum(part.pods for part in request.parts), "spec.minAvailable"
@@ -99,5 +99,5 @@ def _require_all_pods(request: TopologyRequest) -> Mapping[str, str]:
 
 def _build_constraint(request: TopologyRequest) -> tuple[str, str, int | None]:
     """Return the key of the level, the mode, and the highest tier (None for a soft constraint)."""
-    level = request.choose(lambda key: not is_label(key))
+    level = request.choose_level(lambda key: not is_node_label(key))
     return (level, _HARD, hypernodes.LEVELS.index(level) + 1) if request.is_required else ("", _SOFT, None)

@@ -17,7 +17,7 @@ CLAIM = "claim"  # stands for any claim among the names of extended resources, w
 SIDECAR = "Always"  # restartPolicy of an init container that runs beside the app containers
 
 
-def count(container: views.Container, accelerators: Collection[str], units: Mapping[str, int] = _ONE) -> int:
+def count_requested(container: views.Container, accelerators: Collection[str], units: Mapping[str, int] = _ONE) -> int:
     """Return the number of accelerators that a container requests, by request or limit.
 
     `units` has the number of units that make one accelerator for each resource that counts shares.
@@ -27,9 +27,9 @@ def count(container: views.Container, accelerators: Collection[str], units: Mapp
     return sum([-(-read_amount(container, name) // units.get(name, 1)) for name in accelerators])
 
 
-def count_in_containers(pod: views.Pod, accelerators: Collection[str], units: Mapping[str, int] = _ONE) -> list[int]:
+def count_by_container(pod: views.Pod, accelerators: Collection[str], units: Mapping[str, int] = _ONE) -> list[int]:
     """Return the number of accelerators of each app container: the requested ones, else those of its claims."""
-    requested = [count(container, accelerators, units) for container in pod.spec.containers]
+    requested = [count_requested(container, accelerators, units) for container in pod.spec.containers]
     if not pod.spec.resource_claims:
         return requested
     return [
@@ -38,20 +38,20 @@ def count_in_containers(pod: views.Pod, accelerators: Collection[str], units: Ma
     ]
 
 
-def has_uncounted(pod: views.Pod, accelerators: Collection[str]) -> bool:
+def has_unknown_count(pod: views.Pod, accelerators: Collection[str]) -> bool:
     """True if a container has a claim of its author and requests no accelerator, so their number is unknown."""
-    counts = count_in_containers(pod, accelerators)
+    counts = count_by_container(pod, accelerators)
     authors = _find_using_claims(pod)
     return any(not amount and index in authors for index, amount in enumerate(counts))
 
 
-def find_containers(pod: views.Pod, accelerators: Collection[str]) -> tuple[int, ...]:
+def find_accelerated_containers(pod: views.Pod, accelerators: Collection[str]) -> tuple[int, ...]:
     """Return the indexes of the app containers that request an accelerator; without any, of those that use a claim.
 
     Init containers do not count (docs/interface.md 1.4). Claims that railwright added for rails alone do not count
     either, so that the role of a pod does not change.
     """
-    counts = count_in_containers(pod, accelerators)
+    counts = count_by_container(pod, accelerators)
     requesting = tuple([index for index, amount in enumerate(counts) if amount > 0])
     if requesting or not pod.spec.resource_claims:
         return requesting

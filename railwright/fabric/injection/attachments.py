@@ -14,7 +14,7 @@ from railwright.fabric.reasons.codes import AdmissionCode
 _ANNOTATIONS = "metadata.annotations"  # of the pod, in `kept`; no container has this name
 
 
-def attach(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
+def attach_networks(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Attach the pod to the networks of its rails. Raises RefusedError."""
     pod, annotations, existing = draft.pod, draft.pod.metadata.annotations, ctx.known.networks
     user_value, is_on_host = annotations.get(names.NETWORKS, ""), bool(pod.spec.host_network)
@@ -96,7 +96,7 @@ def _add_fabric_annotations(draft: drafts.Draft, ctx: context.InjectionContext, 
         if annotations.get(key, value) == value:
             draft.add_entry(entry)
         else:
-            draft.keep(_ANNOTATIONS, [key])
+            draft.keep_user_values(_ANNOTATIONS, [key])
             if not _list_items(value) <= _list_items(annotations[key]):
                 own_annotation = reasons.Reason(
                     AdmissionCode.NETWORK_MISSING,

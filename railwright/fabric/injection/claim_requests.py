@@ -24,12 +24,12 @@ def plan_claims(pod: views.Pod, ctx: context.InjectionContext) -> claim_template
     claimed = next((fabric for fabric in fabrics if fabric.name == ctx.fabric_name), None)
     if claimed is None or not ctx.rails:
         return None
-    certain = len(ctx.rails) == len(claimed.rails) or not context.is_number_only(pod, ctx.fabric)
+    certain = len(ctx.rails) == len(claimed.rails) or not context.has_rail_count_only(pod, ctx.fabric)
     rails = ctx.selected.names if certain else len(ctx.rails)
     return claimed.plan_claims(rails, _count_accelerators(pod, ctx, claimed))
 
 
-def plan_stored(
+def replan_claims(
     pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts
 ) -> claim_templates.ClaimPlan | None:
     """Return the plan of this policy for a pod that was admitted earlier; None if its rails are not in claims.
@@ -50,21 +50,21 @@ def _count_accelerators(pod: views.Pod, ctx: context.InjectionContext, claimed: 
     """
     if not claimed.accelerator_class:
         return 0
-    accelerated = accelerators.find_containers(pod, ctx.document.accelerators)
+    accelerated = accelerators.find_accelerated_containers(pod, ctx.document.accelerators)
     if len(ctx.targets) != 1 or accelerated != ctx.targets:
         return 0
     target, resource = ctx.targets[0], claimed.accelerator_resource
-    count = accelerators.count_in_containers(pod, (resource,))[target]
+    count = accelerators.count_by_container(pod, (resource,))[target]
     if count > claim_templates.MAX_ACCELERATORS:
         raise reasons.RefusedError(
             "quantity",
             f"container {pod.spec.containers[target].name} requests {count} {resource}, more than a pod can have on a "
             f"node of fabric {ctx.fabric_name}; request at most {claim_templates.MAX_ACCELERATORS}",
         )
-    return 0 if _find_init_container(pod, resource) is not None else count
+    return 0 if _find_accelerated_init_container(pod, resource) is not None else count
 
 
-def _find_init_container(pod: views.Pod, resource: str) -> views.Container | None:
+def _find_accelerated_init_container(pod: views.Pod, resource: str) -> views.Container | None:
     """Return the first init container that requests GPUs, or None."""
     init_containers = pod.spec.init_containers or ()
     return next((init for init in init_containers if accelerators.read_amount(init, resource) > 0), None)
@@ -75,13 +75,15 @@ def _find_init_container(pod: views.Pod, resource: str) -> views.Container | Non
 ENTRY = "claims"  # in the record, of all changes of this module
 
 
-def name_templates(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
+def add_claims(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Name the templates of the pod's claims. Its containers use the claims in place of the GPUs they request."""
     pod, claims = draft.pod, ctx.fabric.claims
     if claims is None or "devices" in ctx.options.skip or (plan := plan_claims(pod, ctx)) is None:
         return
     # other claims, such as those of an NVLink domain, are not for the rails
-    if user_claim := next((name for name, classes in _list_classes(pod, ctx) if claims.device_class in classes), ""):
+    if user_claim := next(
+        (name for name, classes in _list_device_classes(pod, ctx) if claims.device_class in classes), ""
+    ):
         message = (
             f"the pod's claim {text.join_fitting([user_claim])} names a template for NICs of fabric {ctx.fabric_name} "
             "that railwright did not write"
@@ -90,7 +92,7 @@ def name_templates(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         return
     existing = {claim.name: claim for claim in claim_templates.list_railwright_claims(pod)}
     claim_names = claim_templates.name_claim_entries(len(plan.templates))
-    _check_plan(pod, ctx, plan, [name for name in claim_names if name not in existing])
+    _check_claims(pod, ctx, plan, [name for name in claim_names if name not in existing])
     gpu = ctx.document.accelerators[0]
     if claims.accelerator_class is not None:
         draft.warn(*_warn_of_gpus(pod, ctx, plan, gpu))
@@ -112,8 +114,8 @@ def name_templates(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     draft.add_entry(ENTRY)
 
 
-def _check_plan(
-    pod: drafts.AppliedPod, ctx: context.InjectionContext, plan: claim_templates.ClaimPlan, new_names: Sequence[str]
+def _check_claims(
+    pod: drafts.EditedPod, ctx: context.InjectionContext, plan: claim_templates.ClaimPlan, new_names: Sequence[str]
 ) -> None:
     """Raise RefusedError for a pod that would never start, or would get the devices of another template."""
     if pod.spec.node_name:
@@ -140,12 +142,12 @@ def _check_plan(
 
 
 def _warn_of_gpus(
-    pod: drafts.AppliedPod, ctx: context.InjectionContext, plan: claim_templates.ClaimPlan, gpu: str
+    pod: drafts.EditedPod, ctx: context.InjectionContext, plan: claim_templates.ClaimPlan, gpu: str
 ) -> Iterator[reasons.Reason]:
     """Yield a warning if the pod's GPUs are not in the claims."""
-    if plan.accelerators == sum(accelerators.count_in_containers(pod, (gpu,))):
+    if plan.accelerators == sum(accelerators.count_by_container(pod, (gpu,))):
         return
-    if (init := _find_init_container(pod, gpu)) is not None:
+    if (init := _find_accelerated_init_container(pod, gpu)) is not None:
         cause, fix = f"init container {init.name} requests GPUs of its own", "request none there"
     else:
         cause = "containers with one claim share its devices"
@@ -154,14 +156,14 @@ def _warn_of_gpus(
     yield reasons.Reason(AdmissionCode.GPUS_NOT_CLAIMED, message, fix=fix)
 
 
-def _list_classes(pod: views.Pod, ctx: context.InjectionContext) -> Iterator[tuple[str, Collection[str]]]:
+def _list_device_classes(pod: views.Pod, ctx: context.InjectionContext) -> Iterator[tuple[str, Collection[str]]]:
     """Yield the name of each claim of the author that names a known template, and the template's DeviceClasses."""
     templates = ctx.known.claim_templates or {}
     for entry in pod.spec.resource_claims or ():
         yield entry.name, templates.get((ctx.known.namespace, entry.resource_claim_template_name)) or ()
 
 
-def request_call(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
+def request_managed_resource(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Add a limit of a managed resource, for which schedulers call the extender.
 
     A pod with claims alone names no managed resource, so it gets a limit of "0".
@@ -183,7 +185,7 @@ def has_claimed_rails(pod: views.Pod, ctx: context.InjectionContext) -> bool:
     if not ctx.role.has_rails or not pod.spec.resource_claims:
         return False
     containers = pod.spec.containers
-    channels = {name for name, classes in _list_classes(pod, ctx) if names.CHANNEL_CLASS in classes}
+    channels = {name for name, classes in _list_device_classes(pod, ctx) if names.CHANNEL_CLASS in classes}
     if ctx.known.without_templates and ctx.fabric.nvlink_segment is not None and ctx.fabric.claims is None:
         channels = {entry.name for entry in pod.spec.resource_claims if entry.resource_claim_template_name}
     return any(

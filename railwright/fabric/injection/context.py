@@ -79,7 +79,7 @@ def build(
 ) -> InjectionContext:
     """Build the context of a pod that opted in to fabric `name`. Raises RefusedError."""
     document = policy.document
-    accelerated = accelerators.find_containers(pod, document.accelerators)
+    accelerated = accelerators.find_accelerated_containers(pod, document.accelerators)
     mentioned = accelerators.list_mentioned(pod)
     # Rejects an invalid annotation for every role.
     selected = _select_rails(pod, policy, name, cluster, mentioned)
@@ -146,7 +146,7 @@ def _build_selection(rails: Collection[compiled.ResolvedRail], fabric: policies.
         attachments=tuple(
             [network_selection.Selection(*rail.network, rail.rail.interface or "") for rail in rails if rail.network]
         ),
-        devices=device_names.list_devices([rail.rail for rail in rails]),
+        devices=device_names.list_devices_of_shape([rail.rail for rail in rails]),
     )
 
 
@@ -168,7 +168,7 @@ def _select_rails(
         selected = tuple([rail for rail in selected if rail.rail.name in chosen])
     rails = [rail if rail.resource is not None else rail.with_resource(cluster.networks) for rail in selected]
     if annotation is None and (gpus := _count_gpus_of_node(pod, fabric, rails, policy.document, cluster)):
-        rails = rails[: _count_proportional(pod, gpus, len(rails), policy.document)]
+        rails = rails[: _count_proportional_rails(pod, gpus, len(rails), policy.document)]
     rails = [
         rail
         for rail in rails
@@ -177,7 +177,7 @@ def _select_rails(
     return every if tuple(rails) == every.rails else _build_selection(rails, fabric)
 
 
-def is_number_only(pod: views.Pod, fabric: policies.Fabric) -> bool:
+def has_rail_count_only(pod: views.Pod, fabric: policies.Fabric) -> bool:
     """True if the pod asks for a number of rails, not for certain ones."""
     annotation = pod.metadata.annotations.get(names.RAILS)
     return fabric.rails_per_pod == "proportional" if annotation is None else intent.is_count(annotation.strip())
@@ -189,7 +189,7 @@ def is_opted_out(pod: views.Pod, resource: str) -> bool:
     return bool(containers) and not any(accelerators.read_amount(container, resource) for container in containers)
 
 
-def is_share_default(pod: views.Pod, fabric: policies.Fabric) -> bool:
+def has_default_rail_count(pod: views.Pod, fabric: policies.Fabric) -> bool:
     """True if the namespace opts the pod in, and neither the pod nor the policy states a number of rails."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     return fabric.rails_per_pod is None and names.FABRIC not in labels and names.RAILS not in annotations
@@ -209,7 +209,7 @@ def _count_gpus_of_node(
     """
     if fabric.rails_per_pod is not None:
         return (fabric.gpus_per_node or 1) if fabric.rails_per_pod == "proportional" else 0
-    if not is_share_default(pod, fabric):
+    if not has_default_rail_count(pod, fabric):
         return 0
     needed = Counter(rail.resource for rail in rails if rail.resource is not None and rail.claim is None)
     nodes = [devices for devices in cluster.node_devices or () if needed.keys() <= devices.keys()]
@@ -221,15 +221,15 @@ def _count_gpus_of_node(
     return fabric.gpus_per_node or max(counts, default=0)
 
 
-def _count_proportional(pod: views.Pod, gpus: int, rails: int, document: policies.PolicyDocument) -> int:
+def _count_proportional_rails(pod: views.Pod, gpus: int, rails: int, document: policies.PolicyDocument) -> int:
     """Return ceil(GPUs x rails / GPUs of a node), at least one.
 
     A pod gets the first rails of the fabric, so that all pods of a gang have the same. A pod gets all rails if its GPUs
     come from its author's claims, because their number is unknown.
     """
-    if accelerators.has_uncounted(pod, document.accelerators):
+    if accelerators.has_unknown_count(pod, document.accelerators):
         return rails
-    accelerator_count = sum(accelerators.count_in_containers(pod, document.accelerators, document.accelerator_units))
+    accelerator_count = sum(accelerators.count_by_container(pod, document.accelerators, document.accelerator_units))
     return max(1, min(-(-accelerator_count * rails // gpus), rails))
 
 
@@ -241,18 +241,22 @@ def read_options(pod: views.Pod, skippable: Sequence[str]) -> UserOptions:
     annotations = pod.metadata.annotations
     segment = annotations.get(names.SEGMENT)
     if segment is not None and intent.read_segment(segment) is None:
-        raise _refuse(names.SEGMENT, segment, " is not a number of ranks from 1 to 999999; correct or remove it")
+        raise _refuse_annotation(
+            names.SEGMENT, segment, " is not a number of ranks from 1 to 999999; correct or remove it"
+        )
     skip, delivery = annotations.get(names.SKIP), annotations.get(names.DELIVERY)
     words = [] if skip is None else [word.strip() for word in skip.split(",")]
     for word in words:
         if word not in skippable:
-            raise _refuse(names.SKIP, skip or "", f": {text.quote(word)} is not one of {', '.join(skippable)}")
+            raise _refuse_annotation(
+                names.SKIP, skip or "", f": {text.quote(word)} is not one of {', '.join(skippable)}"
+            )
     if delivery is not None and delivery.strip() not in ("env", "file"):
-        raise _refuse(names.DELIVERY, delivery, " is not one of env, file")
+        raise _refuse_annotation(names.DELIVERY, delivery, " is not one of env, file")
     return UserOptions(frozenset(words), (delivery or "").strip())
 
 
-def _refuse(key: str, value: str, problem: str) -> reason.RefusedError:
+def _refuse_annotation(key: str, value: str, problem: str) -> reason.RefusedError:
     return reason.RefusedError("annotation", f"annotation {key} {text.quote(value)}{problem}")
 
 
@@ -270,13 +274,13 @@ def select_targets(pod: views.Pod, accelerated: Sequence[int]) -> tuple[int, ...
     if not containers:
         raise reason.RefusedError("annotation", "spec.containers is empty; a pod needs a container")
     if annotation is not None:
-        targets = _parse_names(annotation, _index_names(containers))
+        targets = _parse_container_names(annotation, _index_containers(containers))
     elif accelerated or len(containers) == 1:
         targets = tuple(accelerated) or (0,)
     else:
         # a webhook may have put its container first after an earlier call, whose record names the one of that call
         preferred = (*intent.read_record(pod).containers, pod.metadata.annotations.get(names.DEFAULT_CONTAINER, ""))
-        index_by_name = _index_names(containers)
+        index_by_name = _index_containers(containers)
         targets = next(((index_by_name[name],) for name in preferred if name in index_by_name), (0,))
     if len(targets) > MAX_TARGETS:
         raise reason.RefusedError(
@@ -287,16 +291,16 @@ def select_targets(pod: views.Pod, accelerated: Sequence[int]) -> tuple[int, ...
     return targets
 
 
-def _parse_names(annotation: str, index_by_name: Mapping[str, int]) -> tuple[int, ...]:
+def _parse_container_names(annotation: str, index_by_name: Mapping[str, int]) -> tuple[int, ...]:
     selected_names = [word.strip() for word in annotation.split(",")]
     for word in selected_names:
         if word not in index_by_name:
             problem = f"is not an app container of this pod; it has {', '.join(index_by_name)}"
-            raise _refuse(names.CONTAINERS, annotation, f": {text.quote(word)} {problem}")
+            raise _refuse_annotation(names.CONTAINERS, annotation, f": {text.quote(word)} {problem}")
     return tuple(sorted({index_by_name[word] for word in selected_names}))
 
 
-def _index_names(containers: Sequence[views.Container]) -> Mapping[str, int]:
+def _index_containers(containers: Sequence[views.Container]) -> Mapping[str, int]:
     """Return the index of each container by its name. The first of containers with the same name counts."""
     index_by_name: dict[str, int] = {}
     for index, container in enumerate(containers):

@@ -72,7 +72,7 @@ class _Pools(msgspec.Struct, frozen=True):
     in_use: frozenset[str]  # of the attached networks
 
 
-def _find_pools(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> _Pools:
+def _find_pools(pod: drafts.EditedPod, ctx: context.InjectionContext) -> _Pools:
     """Return the pools of the rails, of the pod's networks, and of the default network that the pod names."""
     default: Sequence[Selection] = ()
     if (value := pod.metadata.annotations.get(names.DEFAULT_NETWORK)) and not pod.spec.host_network:
@@ -85,7 +85,7 @@ def _find_pools(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> _Pools
     return _Pools(attached, by_network, frozenset([by_network[key] for key in attached if key in by_network]))
 
 
-def _count_devices(pod: drafts.AppliedPod, ctx: context.InjectionContext, pools: _Pools) -> dict[str, int]:
+def _count_devices(pod: drafts.EditedPod, ctx: context.InjectionContext, pools: _Pools) -> dict[str, int]:
     """Return the number of devices by resource: those of the rails, and one for each other attachment.
 
     Other attachments are the user's own, and those of rails whose network uses another pool than the policy's resource.
@@ -124,7 +124,7 @@ def _request_amounts(
         draft.edit_container(index).request(requests)
 
 
-def _check_one_target(pod: drafts.AppliedPod, ctx: context.InjectionContext, resource: str, missing: int) -> None:
+def _check_one_target(pod: drafts.EditedPod, ctx: context.InjectionContext, resource: str, missing: int) -> None:
     """Raise RefusedError if a pool must be requested in one container, and several are selected.
 
     A pool of the rails belongs to the container that computes. A pool of the user's own network may be requested

@@ -35,7 +35,7 @@ def list_operations(changes: Iterable[Change]) -> list[Operation]:
     return [operation for change in changes for operation in change.operations]
 
 
-class AppliedPod(views.Pod, frozen=True):
+class EditedPod(views.Pod, frozen=True):
     """The view of a pod after all edits so far."""
 
     networks: tuple[network_selection.Selection, ...] = ()  # of its networks annotation
@@ -58,14 +58,14 @@ class AppliedPod(views.Pod, frozen=True):
         return not user and not must_not_be_root
 
 
-def read(pod: views.Pod, namespace: str) -> AppliedPod:
+def read_pod(pod: views.Pod, namespace: str) -> EditedPod:
     """Return a pod before any edit. Raises RefusedError for an invalid networks annotation."""
     value = pod.metadata.annotations.get(names.NETWORKS, "")
     try:
         networks = network_selection.parse(value, namespace)
     except network_selection.InvalidNetworksError as error:
         raise refuse_networks(value, error) from None
-    return AppliedPod(metadata=pod.metadata, spec=pod.spec, status=pod.status, networks=networks)
+    return EditedPod(metadata=pod.metadata, spec=pod.spec, status=pod.status, networks=networks)
 
 
 def refuse_networks(user_value: str, error: network_selection.InvalidNetworksError) -> reasons.RefusedError:
@@ -87,7 +87,7 @@ class Draft:
 
     def __init__(self, pod: views.Pod, written: views.Pod | None = None) -> None:
         self.pod = (
-            pod if isinstance(pod, AppliedPod) else AppliedPod(metadata=pod.metadata, spec=pod.spec, status=pod.status)
+            pod if isinstance(pod, EditedPod) else EditedPod(metadata=pod.metadata, spec=pod.spec, status=pod.status)
         )
         self.written = written or pod
         self.changes: list[Change] = []
@@ -98,11 +98,11 @@ class Draft:
         self.settings = rank_settings.Settings()  # what the policy says of the ranks' environment
         self.skipped: dict[str, reasons.Reason] = {}  # mutator or entry -> reason for leaving it out
         self._created: set[str] = set()
-        self.spec = Part(self, "/spec", self.written.spec)
+        self.spec = DraftPart(self, "/spec", self.written.spec)
 
-    def edit_container(self, index: int) -> "Part":
+    def edit_container(self, index: int) -> "DraftPart":
         """Return an app container as a part of the draft that can be edited."""
-        return Part(self, f"/spec/containers/{index}", self.written.spec.containers[index], index)
+        return DraftPart(self, f"/spec/containers/{index}", self.written.spec.containers[index], index)
 
     # --- verbs for metadata ---
 
@@ -121,7 +121,7 @@ class Draft:
         self.pod = msgspec.structs.replace(self.pod, networks=selections)
 
     def _set_key(self, field: str, key: str, value: str, entry: str) -> None:
-        operations = self.create(f"/metadata/{field}", getattr(self.written.metadata, f"{field}_or_none"), {})
+        operations = self.create_parent(f"/metadata/{field}", getattr(self.written.metadata, f"{field}_or_none"), {})
         operations.append(_add(f"/metadata/{field}/{frameworks.escape(key)}", value))
         keys = {**getattr(self.pod.metadata, field), key: value}
         metadata = msgspec.structs.replace(self.pod.metadata, **{f"{field}_or_none": keys})
@@ -142,13 +142,13 @@ class Draft:
         """Record an entry that is left out, and why."""
         self.skipped[entry] = why
 
-    def keep(self, container: str, variables: Collection[str]) -> None:
+    def keep_user_values(self, container: str, variables: Collection[str]) -> None:
         """Record the variables of a container that keep the user's own value."""
         self.user_values[container] = (*self.user_values.get(container, ()), *variables)
 
     # --- for the verbs ---
 
-    def create(self, path: str, existing: object, empty: object) -> list[Operation]:
+    def create_parent(self, path: str, existing: object, empty: object) -> list[Operation]:
         """Return the operation that creates a map or list; none if it exists or an earlier operation creates it."""
         # `add` fails without a parent (RFC 6902 4.1), and would replace one that an earlier operation has filled
         if existing is not None or path in self._created:
@@ -182,7 +182,7 @@ _FIELDS = {
 }
 
 
-class Part:
+class DraftPart:
     """The spec or a container of a draft, with the verbs that edit it. `index` is that of the container."""
 
     def __init__(self, draft: Draft, path: str, written: Any, index: int | None = None) -> None:
@@ -195,18 +195,18 @@ class Part:
     def append_all(self, name: str, rows: Sequence[tuple[Mapping[str, Any], str]]) -> None:
         """Append elements to a list, each with its reason. The containers of the pod are copied once."""
         row, path = _LISTS[name], f"{self._path}/{name}"
-        operations = self._draft.create(path, getattr(self._written, row.field), [])  # of the first element
+        operations = self._draft.create_parent(path, getattr(self._written, row.field), [])  # of the first element
         for element, entry in rows:
             operations.append(_add(f"{path}/-", element))
             self._draft.changes.append(Change(entry, operations))
             operations = []
         added = [msgspec.convert(element, row.view) for element, _ in rows]
-        self._set(**{row.field: [*(getattr(self._view, row.field) or ()), *added]})
+        self._set_view(**{row.field: [*(getattr(self._view, row.field) or ()), *added]})
 
     def put_first(self, name: str, element: Mapping[str, Any], entry: str) -> None:
         """Insert an element at the start of a list. Call it after all edits by position."""
         row, path = _LISTS[name], f"{self._path}/{name}"
-        operations = self._draft.create(path, getattr(self._written, row.field), [])
+        operations = self._draft.create_parent(path, getattr(self._written, row.field), [])
         operations.append(_add(f"{path}/0", element))
         elements = [msgspec.convert(element, row.view), *(getattr(self._view, row.field) or ())]
         self._record(entry, operations, **{row.field: elements})
@@ -249,8 +249,8 @@ class Part:
                 if present and (existing := present.get(resource)) is not None and _has_amount(existing, amount):
                     continue
                 if kind not in changed:
-                    operations += self._draft.create(path, self._written.resources, {})
-                    operations += self._draft.create(f"{path}/{kind}", present, {})
+                    operations += self._draft.create_parent(path, self._written.resources, {})
+                    operations += self._draft.create_parent(f"{path}/{kind}", present, {})
                     changed[kind] = {**(present or {})}
                 operations.append(_add(f"{path}/{kind}/{key}", str(amount)))
                 changed[kind][resource] = str(amount)
@@ -258,7 +258,7 @@ class Part:
                 self._draft.changes.append(Change(entry, operations))
         if changed:
             fields = {f"{kind}_or_none": amounts for kind, amounts in changed.items()}
-            self._set(resources=msgspec.structs.replace(current, **fields))
+            self._set_view(resources=msgspec.structs.replace(current, **fields))
 
     def remove_request(self, resource: str, entry: str) -> None:
         """Remove request and limit of a resource."""
@@ -278,8 +278,8 @@ class Part:
         current, path = self._view.resources or _NO_RESOURCES, f"{self._path}/resources/claims"
         if any(used.name == claim for used in current.claims):
             return
-        operations = self._draft.create(f"{self._path}/resources", self._written.resources, {})
-        operations += self._draft.create(path, current.claims_or_none, [])
+        operations = self._draft.create_parent(f"{self._path}/resources", self._written.resources, {})
+        operations += self._draft.create_parent(path, current.claims_or_none, [])
         operations.append(_add(f"{path}/-", {"name": claim}))
         claims = [*current.claims, views.ContainerClaim(name=claim)]
         resources = msgspec.structs.replace(current, claims_or_none=claims)
@@ -289,9 +289,9 @@ class Part:
         """Add a capability to a container."""
         current, path = self._view.security_context or _NO_SECURITY, f"{self._path}/securityContext"
         capabilities = current.capabilities or views.Capabilities()
-        operations = self._draft.create(path, self._written.security_context, {})
-        operations += self._draft.create(f"{path}/capabilities", current.capabilities, {})
-        operations += self._draft.create(f"{path}/capabilities/add", capabilities.add, [])
+        operations = self._draft.create_parent(path, self._written.security_context, {})
+        operations += self._draft.create_parent(f"{path}/capabilities", current.capabilities, {})
+        operations += self._draft.create_parent(f"{path}/capabilities/add", capabilities.add, [])
         operations.append(_add(f"{path}/capabilities/add/-", capability))
         extended = msgspec.structs.replace(capabilities, add=[*(capabilities.add or ()), capability])
         context = msgspec.structs.replace(current, capabilities=extended)
@@ -300,7 +300,7 @@ class Part:
     def set_privileged(self, entry: str) -> None:
         """Make a container privileged."""
         current, path = self._view.security_context or _NO_SECURITY, f"{self._path}/securityContext"
-        operations = self._draft.create(path, self._written.security_context, {})
+        operations = self._draft.create_parent(path, self._written.security_context, {})
         operations.append(_add(f"{path}/privileged", value=True))
         context = msgspec.structs.replace(current, privileged=True)
         self._record(entry, operations, security_context=context)
@@ -312,10 +312,10 @@ class Part:
 
     def _record(self, entry: str, operations: list[Operation], **fields: Any) -> None:
         """Record the operations of an edit, and set the edited fields of the view."""
-        self._set(**fields)
+        self._set_view(**fields)
         self._draft.changes.append(Change(entry, operations))
 
-    def _set(self, **fields: Any) -> None:
+    def _set_view(self, **fields: Any) -> None:
         """Set fields of the pod's view."""
         spec = self._draft.pod.spec
         if self._index is not None:

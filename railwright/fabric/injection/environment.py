@@ -34,7 +34,7 @@ _REPLACED = reasons.Reason(
 _EntriesByName = Mapping[str, tuple[int, views.EnvVar]]
 
 
-class Route(msgspec.Struct, frozen=True):
+class Delivery(msgspec.Struct, frozen=True):
     """How each variable of a pod is delivered: in the environment, in a file, or both."""
 
     settings: rank_settings.Settings
@@ -52,40 +52,40 @@ def set_variables(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Set the variables of the pod in its environment and in its file. Raises RefusedError."""
     pod = draft.pod
     if (ctx.role.has_rails or ctx.role.is_launcher) and "env" in ctx.options.skip:
-        _set_file(draft, pod, "")
+        _set_file_annotation(draft, pod, "")
         draft.skip("env", context.SKIPPED)
     elif not ctx.role.has_rails:
-        _set_file(draft, pod, "")
+        _set_file_annotation(draft, pod, "")
         if ctx.role.is_launcher:
-            _set_launcher_literals(draft, pod, ctx)
+            _set_open_mpi_literals(draft, pod, ctx)
     else:
-        has_emptied = _remove_emptied(draft, pod, ctx)
+        has_emptied = _remove_emptied_variables(draft, pod, ctx)
         pod = draft.pod
-        route = _build_route(draft, pod, ctx, by_env=not has_emptied)
-        draft.settings = route.settings
+        delivery = _choose_delivery(draft, pod, ctx, by_env=not has_emptied)
+        draft.settings = delivery.settings
         for index in ctx.targets:
-            _set_in_container(draft, pod, ctx, index, route)
-        for setting in route.in_file:
+            _set_container_variables(draft, pod, ctx, index, delivery)
+        for setting in delivery.in_file:
             draft.add_entry(f"env.{setting.name}", setting.code)
-        _deliver_file(draft, pod, ctx, route)
-        if route.found:
-            _explain_missed(draft, route)
+        _deliver_file(draft, pod, ctx, delivery)
+        if delivery.found:
+            _record_unreached_libraries(draft, delivery)
         else:
             for name in init_containers.list_unstated(pod, ctx):
                 draft.skip(f"env.{name}", _UNSTATED)
 
 
-def _set_in_container(
-    draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext, index: int, route: Route
+def _set_container_variables(
+    draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.InjectionContext, index: int, delivery: Delivery
 ) -> None:
-    container, env, settings = pod.spec.containers[index], ctx.fabric.env, route.settings
+    container, env, settings = pod.spec.containers[index], ctx.fabric.env, delivery.settings
     existing, every, optional = container.env_by_name, settings.all, settings.optional_library_vars
     if settings.open_mpi and _names_interface_list(container, ctx.fabric):
         _skip_open_mpi(draft, container, settings.open_mpi)
         every = tuple([one for one in every if one not in settings.open_mpi])
     used: frozenset[str] = frozenset()
     if optional and libraries.detect(existing):
-        used = libraries.detect([name for name, (_, entry) in existing.items() if not _is_ours(entry)])
+        used = libraries.detect([name for name, (_, entry) in existing.items() if not _is_set_by_railwright(entry)])
     _, transports = existing.get(libraries.UCX_TRANSPORTS, (0, None))
     ucx_transports = env.get(libraries.UCX_TRANSPORTS) if transports is None else transports.value
     may_use_rdma = ucx_transports is None or libraries.may_use_rdma(ucx_transports)
@@ -99,25 +99,25 @@ def _set_in_container(
         and not (one.name in libraries.CONFLICTING_VARIABLES and _has_conflict(existing, one, settings.by_name))
     ]
     found: Sequence[derive.Variable] = ()
-    if route.found_in_env or (route.found and container.env_from):
+    if delivery.found_in_env or (delivery.found and container.env_from):
         own = {one.name: one for one in wanted}
         found = [
             one
-            for one in route.found
+            for one in delivery.found
             if not {one.name, *libraries.CONFLICTING_VARIABLES.get(one.name, ())} & env.keys()
             and one.name not in {*own, *unusable}
             and not _has_conflict(existing, one, own)
         ]
     if container.env_from and _env_from_may_set(container, settings.all, optional, found):
-        by_file = (*settings.file_vars, *[one for one in found if conf.can_set(one.name)])
-        _set_in_env(draft, index, container, wanted, wanted)
+        by_file = (*settings.file_vars, *[one for one in found if conf.can_contain(one.name)])
+        _add_env_entries(draft, index, container, wanted, wanted)
         _warn_of_env_from(draft, container, [one for one in (*wanted, *found) if one not in by_file])
     else:
-        read = found if route.found_in_env else _select_files(draft, container, route)
-        _set_in_env(draft, index, container, [*wanted, *read], settings.file_vars if route.by_file else ())
+        read = found if delivery.found_in_env else _list_file_paths(draft, container, delivery)
+        _add_env_entries(draft, index, container, [*wanted, *read], settings.file_vars if delivery.by_file else ())
 
 
-def _set_in_env(
+def _add_env_entries(
     draft: drafts.Draft,
     index: int,
     container: views.Container,
@@ -138,14 +138,14 @@ def _set_in_env(
                 continue
             value = {"valueFrom": mounts.build_file_reference(name)} if is_read else {"value": variable.value}
             added.append(({"name": name, **value}, entry))
-        elif not _is_ours(existing[name][1]) if is_read else existing[name][1].value != variable.value:
+        elif not _is_set_by_railwright(existing[name][1]) if is_read else existing[name][1].value != variable.value:
             user_values.append(name)
             continue
         draft.add_entry(entry, variable.code)
     if added:
         draft.edit_container(index).append_all("env", added)
     if user_values:
-        draft.keep(container.name, user_values)
+        draft.keep_user_values(container.name, user_values)
 
 
 def _warn_of_env_from(draft: drafts.Draft, container: views.Container, undelivered: Iterable[derive.Variable]) -> None:
@@ -166,7 +166,7 @@ def _warn_of_env_from(draft: drafts.Draft, container: views.Container, undeliver
 # mpirun abort the job ("Both TCP interface include and exclude lists were specified", Open MPI 4.1.4 and 5.0.11).
 
 
-def _set_launcher_literals(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext) -> None:
+def _set_open_mpi_literals(draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.InjectionContext) -> None:
     """Set the policy's variables of Open MPI, which mpirun passes to its ranks.
 
     Unless the author names containers, each may run mpirun. The variables are harmless to a sidecar.
@@ -180,9 +180,9 @@ def _set_launcher_literals(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: con
         if _names_interface_list(container, ctx.fabric):
             _skip_open_mpi(draft, container, settings)
         elif not _env_from_may_set(container, settings):
-            _set_in_env(draft, index, container, settings)
+            _add_env_entries(draft, index, container, settings)
         elif index in ctx.targets:
-            _set_in_env(draft, index, container, settings, settings)
+            _add_env_entries(draft, index, container, settings, settings)
             _warn_of_env_from(draft, container, settings)
 
 
@@ -206,7 +206,9 @@ def _skip_open_mpi(draft: drafts.Draft, container: views.Container, settings: It
 # --- delivery -------------------------------------------------------------------------------------------------
 
 
-def _build_route(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext, *, by_env: bool) -> Route:
+def _choose_delivery(
+    draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.InjectionContext, *, by_env: bool
+) -> Delivery:
     """Choose how the variables of a rank are delivered. Without `by_env`, kubelet reads none into the environment."""
     by_claims = claim_requests.has_claimed_rails(pod, ctx)
     devices = None if by_claims else ctx.devices
@@ -214,10 +216,10 @@ def _build_route(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.Injec
     has_interface = _has_primary_interface(draft, pod, ctx)
     get_settings = ctx.policy.compile_once(rank_settings.compile_settings)
     settings = get_settings(ctx.fabric_name, devices, is_foreign, has_interface)
-    found = settings.found if init_containers.finds_rails(pod, ctx) else ()
+    found = settings.found if init_containers.gets_found_variables(pod, ctx) else ()
     by_file, by_ssh = ctx.options.delivery == "file", workload_roles.is_started_by_ssh(pod)
     found_in_env = bool(found) and by_env and not by_file and ctx.fabric.delivery == "auto"
-    found_in_env = found_in_env and _has_file_keys(ctx) and not _has_files(pod, ctx)
+    found_in_env = found_in_env and _supports_file_keys(ctx) and not _has_files(pod, ctx)
     everywhere = by_file or by_ssh or (bool(found) and not found_in_env)
     groups = (settings.all, settings.optional_library_vars, found)
     receivers = [index for index in ctx.targets if everywhere or _env_from_may_set(pod.spec.containers[index], *groups)]
@@ -227,7 +229,7 @@ def _build_route(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.Injec
         for index in (ctx.targets if found and by_ssh else ())
         if pod.runs_as_root(index) and names.ROOT_HOME not in pod.spec.containers[index].volume_by_path
     ]
-    return Route(
+    return Delivery(
         settings=settings,
         by_file=by_file,
         in_file=_drop_overridden(pod, mounted, settings.file_vars) if mounted else (),
@@ -240,7 +242,7 @@ def _build_route(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.Injec
     )
 
 
-def _has_file_keys(ctx: context.InjectionContext) -> bool:
+def _supports_file_keys(ctx: context.InjectionContext) -> bool:
     """True if the API server and every node of the fabric are known to support `fileKeyRef`.
 
     An older kubelet would set each variable to the empty string, which libraries do not treat as unset. The nodes of a
@@ -252,7 +254,7 @@ def _has_file_keys(ctx: context.InjectionContext) -> bool:
     return resources.issubset(offered) and resources.isdisjoint(by_old) if resources else not by_old
 
 
-def _has_primary_interface(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
+def _has_primary_interface(draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.InjectionContext) -> bool:
     """True unless the primary interface belongs to a rail to which the pod is not attached. Records that case."""
 
     def list_interfaces(
@@ -278,17 +280,21 @@ def _has_primary_interface(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: con
     return False
 
 
-def _deliver_file(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext, route: Route) -> None:
+def _deliver_file(
+    draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.InjectionContext, delivery: Delivery
+) -> None:
     """Mount nccl.conf from the init container, otherwise from an annotation. Raises RefusedError."""
-    lines = [] if route.found else [(setting.name, setting.value) for setting in route.in_file]
-    _set_file(draft, pod, conf.format_file(lines) if lines else "")
-    if route.mounted:
-        mounts.mount_volume(draft, mounts.FOUND_NCCL_CONF if route.found else mounts.NCCL_CONF_FILE, route.mounted)
-    elif route.unreachable:
-        draft.skip("nccl.conf", mounts.explain_occupied(pod, route.unreachable, names.NCCL_CONF_PATH))
-    if route.at_home:
-        mounts.mount_volume(draft, mounts.FOUND_UCX_CONF, route.at_home)
-    for container in [pod.spec.containers[index] for index in route.unreachable]:
+    lines = [] if delivery.found else [(setting.name, setting.value) for setting in delivery.in_file]
+    _set_file_annotation(draft, pod, conf.format_file(lines) if lines else "")
+    if delivery.mounted:
+        mounts.mount_volume(
+            draft, mounts.FOUND_NCCL_CONF if delivery.found else mounts.NCCL_CONF_FILE, delivery.mounted
+        )
+    elif delivery.unreachable:
+        draft.skip("nccl.conf", mounts.explain_occupied(pod, delivery.unreachable, names.NCCL_CONF_PATH))
+    if delivery.at_home:
+        mounts.mount_volume(draft, mounts.FOUND_UCX_CONF, delivery.at_home)
+    for container in [pod.spec.containers[index] for index in delivery.unreachable]:
         unreachable = reasons.Reason(
             AdmissionCode.PATH_OCCUPIED,
             f"container {container.name} mounts {_find_conflicting_mount(container)} itself",
@@ -300,7 +306,7 @@ def _deliver_file(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.Inje
 # --- what the init container finds ------------------------------------------------------------------------------
 
 
-def _remove_emptied(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
+def _remove_emptied_variables(draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.InjectionContext) -> bool:
     """Remove variables whose `fileKeyRef` was dropped; return True if there were any.
 
     A webhook built on an API without `fileKeyRef` drops the field from every pod that it changes, and the API server
@@ -327,7 +333,7 @@ def _remove_emptied(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.In
     return has_emptied
 
 
-def _has_files(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
+def _has_files(pod: drafts.EditedPod, ctx: context.InjectionContext) -> bool:
     """True if an earlier admission of the pod chose files. Another webhook's change causes a second admission."""
     containers = [pod.spec.containers[index] for index in ctx.targets]
     return any(
@@ -335,20 +341,20 @@ def _has_files(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
     )
 
 
-def _select_files(draft: drafts.Draft, container: views.Container, route: Route) -> Sequence[derive.Variable]:
+def _list_file_paths(draft: drafts.Draft, container: views.Container, delivery: Delivery) -> Sequence[derive.Variable]:
     """Return the variables with the paths of the files, if a container has their volume and the policy sets none."""
-    if not route.found:
+    if not delivery.found:
         return ()
     if container.volume_by_path.get(names.RAILS_PATH) in {None, mounts.RAILS}:
-        return route.settings.paths
-    if _has_ucx(route):
+        return delivery.settings.paths
+    if _may_find_ucx_variable(delivery):
         why = f"container {container.name} mounts {names.RAILS_PATH} itself, where UCX finds its file"
         fix = "mount that volume at another path"
         draft.skip("found.UCX", reasons.Reason(AdmissionCode.LIBRARY_NOT_REACHED, why, fix))
     return ()
 
 
-def _is_ours(entry: views.EnvVar) -> bool:
+def _is_set_by_railwright(entry: views.EnvVar) -> bool:
     """True if railwright set the variable: it refers to a key in the init container's file, or has the file's path."""
     reference = (entry.value_from or {}).get("fileKeyRef")
     if isinstance(reference, dict):
@@ -356,15 +362,15 @@ def _is_ours(entry: views.EnvVar) -> bool:
     return (entry.name, entry.value) in rank_settings.FILE_PATHS
 
 
-def _explain_missed(draft: drafts.Draft, route: Route) -> None:
+def _record_unreached_libraries(draft: drafts.Draft, delivery: Delivery) -> None:
     """Record the libraries that do not read the files of the init container."""
-    if route.found_in_env and not route.by_ssh:
+    if delivery.found_in_env and not delivery.by_ssh:
         return
-    missed = [*route.settings.without_file]
-    if route.by_ssh and not route.at_home and _has_ucx(route):
+    missed = [*delivery.settings.without_file]
+    if delivery.by_ssh and not delivery.at_home and _may_find_ucx_variable(delivery):
         missed.append("UCX")
     readers = "NCCL reads" if "UCX" in missed else "NCCL and UCX read"
-    cause = ", and ssh starts the ranks without it" if route.by_ssh else ""
+    cause = ", and ssh starts the ranks without it" if delivery.by_ssh else ""
     if missed:
         why = reasons.Reason(
             AdmissionCode.LIBRARY_NOT_REACHED,
@@ -376,9 +382,9 @@ def _explain_missed(draft: drafts.Draft, route: Route) -> None:
         draft.skip("found", why)
 
 
-def _has_ucx(route: Route) -> bool:
+def _may_find_ucx_variable(delivery: Delivery) -> bool:
     """True if the init container may find variables of UCX, which finds its file by a variable."""
-    return any(setting.name.startswith("UCX_") for setting in route.found)
+    return any(setting.name.startswith("UCX_") for setting in delivery.found)
 
 
 def _find_conflicting_mount(container: views.Container) -> str | None:
@@ -412,7 +418,7 @@ def _drop_overridden(
     )
 
 
-def _set_file(draft: drafts.Draft, pod: drafts.AppliedPod, text: str) -> None:
+def _set_file_annotation(draft: drafts.Draft, pod: drafts.EditedPod, text: str) -> None:
     """Set the annotation with the file's content, "" for a pod without the file. Warn if this replaces the user's.
 
     The rule is in docs/interface.md 1.5.
@@ -448,7 +454,7 @@ def _has_conflict(
 ) -> bool:
     """True if the user set a variable that conflicts with this one."""
     for other in libraries.CONFLICTING_VARIABLES.get(setting.name, ()):
-        is_users = other in existing and not _is_ours(existing[other][1])
+        is_users = other in existing and not _is_set_by_railwright(existing[other][1])
         if is_users and (other not in own_settings or _is_overridden(existing, own_settings[other])):
             return True
     return False

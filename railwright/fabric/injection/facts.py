@@ -67,11 +67,11 @@ def explain_level(cluster: ClusterFacts, level: str | None, setting: str) -> rea
     """Return the reason why a setting is left out under a level."""
     return reason.Reason(
         AdmissionCode.POD_SECURITY_FORBIDS,
-        f"{format_problem(cluster, level or _PRIVILEGED, setting)}: it is left out",
+        f"{format_forbidden(cluster, level or _PRIVILEGED, setting)}: it is left out",
         fix="if NCCL fails without it, run the pod in a privileged namespace",
     )
 
 
-def format_problem(cluster: ClusterFacts, level: str, setting: str) -> str:
+def format_forbidden(cluster: ClusterFacts, level: str, setting: str) -> str:
     """Return the start of the refusal if pod security forbids a setting that the fabric needs."""
     return f"namespace {cluster.namespace} enforces pod-security level {level}, which forbids {setting}"

@@ -49,7 +49,7 @@ def add_preflight(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     _check_name(pod)
     mounts.add_volume(draft, mounts.FOUND)
     mounts.mount_volume(draft, mounts.FOUND, ctx.targets)
-    position = next((index for index, init in enumerate(pod.spec.init_containers or ()) if _is_ours(init)), None)
+    position = next((index for index, init in enumerate(pod.spec.init_containers or ()) if _is_preflight(init)), None)
     if position is None:
         draft.spec.put_first("initContainers", _build_container(draft, pod, ctx), "preflight")
     elif position:
@@ -63,7 +63,7 @@ def _is_wanted(pod: views.Pod, ctx: context.InjectionContext) -> bool:
     return ctx.fabric.resolve == "always" or bool(list_unstated(pod, ctx))
 
 
-def finds_rails(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> bool:
+def gets_found_variables(pod: drafts.EditedPod, ctx: context.InjectionContext) -> bool:
     """True if a pod gets the init container and its variables. `pod` already has its devices and mounts."""
     has_variables = ctx.fabric.transport is not policies.Transport.EFA and ctx.fabric.nccl.derive
     is_skipped = "preflight" in ctx.options.skip
@@ -78,7 +78,7 @@ def list_unstated(pod: views.Pod, ctx: context.InjectionContext) -> tuple[str, .
     return derive.list_unstated(ctx.fabric, None if by_claims else ctx.devices)
 
 
-def _is_ours(container: views.Container) -> bool:
+def _is_preflight(container: views.Container) -> bool:
     """True if railwright added the container.
 
     Compares name and program: the API server and webhooks change the rest.
@@ -87,11 +87,11 @@ def _is_ours(container: views.Container) -> bool:
     return container.name == names.PREFLIGHT_CONTAINER and program == PROGRAM
 
 
-def _check_name(pod: drafts.AppliedPod) -> None:
+def _check_name(pod: drafts.EditedPod) -> None:
     """Raise RefusedError if the user has a container with the preflight's name."""
     spec = pod.spec
     for field, containers in (("initContainers", spec.init_containers or ()), ("containers", spec.containers)):
-        if any(item.name == names.PREFLIGHT_CONTAINER and not _is_ours(item) for item in containers):
+        if any(item.name == names.PREFLIGHT_CONTAINER and not _is_preflight(item) for item in containers):
             raise reason.RefusedError(
                 "name-taken",
                 f"spec.{field} has a container named {names.PREFLIGHT_CONTAINER}, which is railwright's name; "
@@ -114,7 +114,7 @@ _LIMITS: tuple[tuple[str, int, Callable[[int], str]], ...] = (
 )
 
 
-def _build_container(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Mapping[str, Any]:
+def _build_container(draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.InjectionContext) -> Mapping[str, Any]:
     """Return the container for a pod with all other changes."""
     target = pod.spec.containers[ctx.targets[0]]
     return {
@@ -129,7 +129,7 @@ def _build_container(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.I
     }
 
 
-def _explain_missing_devices(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> reason.Reason | None:
+def _explain_missing_devices(pod: drafts.EditedPod, ctx: context.InjectionContext) -> reason.Reason | None:
     """Return why the container would have no RDMA devices; None if it has some by resources, a mount or privilege."""
     if ctx.fabric.transport is policies.Transport.PLUGIN:
         return _NOT_ON_PLUGIN
@@ -144,9 +144,9 @@ def _explain_missing_devices(pod: drafts.AppliedPod, ctx: context.InjectionConte
 # --- arguments --------------------------------------------------------------------------------------------
 
 
-def _list_arguments(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Iterator[str]:
+def _list_arguments(pod: drafts.EditedPod, ctx: context.InjectionContext) -> Iterator[str]:
     yield from ("--transport", str(ctx.fabric.transport))
-    yield from _list_rails(pod, ctx)
+    yield from _list_rail_arguments(pod, ctx)
     nccl, preflight = ctx.fabric.nccl, ctx.fabric.preflight
     if nccl.gid_index is not None and nccl.gid_index >= 0:  # -1 leaves the choice to NCCL
         yield from ("--gid-index", str(nccl.gid_index))
@@ -165,10 +165,10 @@ def _list_arguments(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> It
         yield "--warn"
 
 
-def _list_rails(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Iterator[str]:
+def _list_rail_arguments(pod: drafts.EditedPod, ctx: context.InjectionContext) -> Iterator[str]:
     devices: Sequence[str] = ("",) * len(ctx.rails)
     if not claim_requests.has_claimed_rails(pod, ctx):
-        devices = ctx.devices or device_names.find_each_device(pod, ctx.document, ctx.selected.policy_rails)
+        devices = ctx.devices or device_names.find_device_of_each_rail(pod, ctx.document, ctx.selected.policy_rails)
     requests_devices = "devices" not in ctx.options.skip
     unassigned: dict[compiled.Network, list[str]] = {}  # interfaces of the attachments
     for selection, interface in zip(pod.attached, network_selection.name_interfaces(pod.attached), strict=True):
@@ -208,7 +208,7 @@ def _list_own_values(target: views.Container, settings: rank_settings.Settings) 
 # --- resources, mounts and privileges ---------------------------------------------------------------------
 
 
-def _build_resources(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Mapping[str, Any]:
+def _build_resources(pod: drafts.EditedPod, ctx: context.InjectionContext) -> Mapping[str, Any]:
     """Return the claims, and equal requests and limits, so that the pod keeps its QoS class and exclusive CPUs."""
     amounts = {name: str(count) for name, count in _count_devices(pod, ctx).items()}
     for name, limit, format_amount in _LIMITS:
@@ -221,14 +221,14 @@ def _build_resources(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> M
     }
 
 
-def _list_claims(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> list[Mapping[str, str]]:
+def _list_claims(pod: drafts.EditedPod, ctx: context.InjectionContext) -> list[Mapping[str, str]]:
     """Return the claims of the target containers: a container sees the devices of its own claims only."""
     targets = [pod.spec.containers[index].resources for index in ctx.targets]
     used = [claim.name for resources in targets if resources is not None for claim in resources.claims]
     return [{"name": name} for name in dict.fromkeys(used)]
 
 
-def _count_devices(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Mapping[str, int]:
+def _count_devices(pod: drafts.EditedPod, ctx: context.InjectionContext) -> Mapping[str, int]:
     """Return the devices of the rails as the target containers request them. Then kubelet reuses the same devices."""
     targets = [pod.spec.containers[index] for index in ctx.targets]
     amounts = {
@@ -238,7 +238,7 @@ def _count_devices(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Map
     return {resource: amount for resource, amount in amounts.items() if amount}
 
 
-def _sum_requests(pod: drafts.AppliedPod, resource: str) -> int:
+def _sum_requests(pod: drafts.EditedPod, resource: str) -> int:
     """Return the sum of a resource over the app containers, in thousandths, or 0 if a quantity is invalid."""
     resources = [container.resources for container in pod.spec.containers if container.resources is not None]
     amounts = [one.requests.get(resource, one.limits.get(resource, 0)) for one in resources]

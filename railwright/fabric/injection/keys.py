@@ -48,12 +48,14 @@ class KeyReason(reasons.Reason, frozen=True, omit_defaults=True):
 
 def check_pod(metadata: views.ObjectMeta) -> tuple[reasons.Reason, ...]:
     """Return warnings about the keys of a pod or of a pod template, and about those in its networks annotation."""
-    return _limit(itertools.chain(_check(metadata, _VALID_LABELS, _VALID_ANNOTATIONS), _check_networks(metadata)))
+    return _limit_warnings(
+        itertools.chain(_check_keys(metadata, _VALID_LABELS, _VALID_ANNOTATIONS), _check_networks(metadata))
+    )
 
 
 def has_wrong_key(metadata: views.ObjectMeta) -> bool:
     """True if a pod has a key of railwright without effect."""
-    return any(_check(metadata, _VALID_LABELS, _VALID_ANNOTATIONS))
+    return any(_check_keys(metadata, _VALID_LABELS, _VALID_ANNOTATIONS))
 
 
 def _check_networks(metadata: views.ObjectMeta) -> Iterator[reasons.Reason]:
@@ -84,7 +86,7 @@ def check_workload(workload: templates.Workload, before: templates.Workload | No
         if parent in previous and _select_railwright_keys(previous[parent][0]) == _select_railwright_keys(metadata):
             continue
         kind = "" if parent else workload.kind.name
-        warnings = _limit(_check(metadata, _VALID_LABELS, _OWN_KEYS, kind, template_metadata))
+        warnings = _limit_warnings(_check_keys(metadata, _VALID_LABELS, _OWN_KEYS, kind, template_metadata))
         for message in warnings:
             yield message.prefix_with(parent) if parent else message
 
@@ -116,7 +118,7 @@ def check_label(
             )
 
 
-def describe_uncopied(workload: templates.Workload) -> str:
+def explain_uncopied_label(workload: templates.Workload) -> str:
     """Return the cause and the fix if admission has not copied the label of a workload to its pods; otherwise ""."""
     kind = workload.kind
     lacking = [template for template in workload.templates if names.FABRIC not in template.pod.metadata.labels]
@@ -147,7 +149,7 @@ def check_stored(workload: templates.Workload) -> Iterator[reasons.Reason]:
 def check_namespace(metadata: views.BriefMeta) -> Iterator[reasons.Reason]:
     """Yield warnings about the keys of a Namespace."""
     no_template = {"": views.ObjectMeta()}
-    yield from _limit(_check(metadata, _NAMESPACE_LABELS, (), "Namespace", no_template))
+    yield from _limit_warnings(_check_keys(metadata, _NAMESPACE_LABELS, (), "Namespace", no_template))
 
 
 def _select_railwright_keys(metadata: views.ObjectMeta) -> list[dict[str, str]]:
@@ -164,7 +166,7 @@ def _group_by_parent(workload: templates.Workload) -> dict[str, tuple[views.Obje
     return parents
 
 
-def _check(
+def _check_keys(
     metadata: views.BriefMeta,
     valid_labels: Collection[str],
     valid_annotations: Collection[str],
@@ -187,7 +189,7 @@ def _check(
             elif paths := [path for path, template in template_metadata.items() if key not in template.annotations]:
                 templates_meant = f"template ({paths[0]}.metadata)" if len(paths) == 1 else "templates it is meant for"
                 cause, fix = _READ_AS[ANNOTATION], f"move it to the annotations of the pod {templates_meant}"
-                yield _explain(key_type, key, value, f"{cause} of pods", fix, f" of the {kind}" if kind else "")
+                yield _build_warning(key_type, key, value, f"{cause} of pods", fix, f" of the {kind}" if kind else "")
 
 
 _READ_AS = {LABEL: "railwright reads it as a label", ANNOTATION: "railwright reads it as an annotation"}
@@ -198,19 +200,19 @@ _ALL_KEYS = f"it reads label {names.FABRIC} and annotations railwright.io/rails,
 def _explain_wrong_key(metadata: views.BriefMeta, key_type: str, key: str, value: str) -> Iterator[reasons.Reason]:
     """Yield the warning about a key in the wrong place, unless the right place has the same value."""
     if key == names.UNINJECTED:
-        yield _explain(key_type, key, value, f"{_READ_AS[LABEL]} of the namespace", _MOVE)
+        yield _build_warning(key_type, key, value, f"{_READ_AS[LABEL]} of the namespace", _MOVE)
     elif key in _OWN_KEYS:
-        yield _explain(key_type, key, value, "only railwright writes it, as an annotation", "remove it")
+        yield _build_warning(key_type, key, value, "only railwright writes it, as an annotation", "remove it")
     elif key in _TYPE_BY_KEY:
         if (metadata.labels if key_type == ANNOTATION else metadata.annotations).get(key) != value:
-            yield _explain(key_type, key, value, _READ_AS[_TYPE_BY_KEY[key]], _MOVE)
+            yield _build_warning(key_type, key, value, _READ_AS[_TYPE_BY_KEY[key]], _MOVE)
     else:
         meant = _find_similar(key.partition("/")[2], [candidate.removeprefix(PREFIX) for candidate in _TYPE_BY_KEY])
         fix = f"did you mean {_TYPE_BY_KEY[PREFIX + meant]} {PREFIX}{meant}?" if meant else _ALL_KEYS
-        yield _explain(key_type, key, value, "railwright has no such key", fix)
+        yield _build_warning(key_type, key, value, "railwright has no such key", fix)
 
 
-def _explain(key_type: str, key: str, value: str, cause: str, fix: str, owner: str = "") -> KeyReason:  # noqa: PLR0913, PLR0917 - parts of one sentence
+def _build_warning(key_type: str, key: str, value: str, cause: str, fix: str, owner: str = "") -> KeyReason:  # noqa: PLR0913, PLR0917 - parts of one sentence
     shown = text.truncate(value, _MAX_VALUE)
     message = f"{key_type} {key[:_MAX_KEY]} {shown!r}{owner} has no effect: {cause}"
     return KeyReason(AdmissionCode.KEY_WITHOUT_EFFECT, message, fix, key_type, key)
@@ -240,7 +242,7 @@ def _find_similar(key: str, candidates: Sequence[str]) -> str:
     return by_folded[matches[0]] if matches else ""
 
 
-def _limit(warnings: Iterator[reasons.Reason]) -> tuple[reasons.Reason, ...]:
+def _limit_warnings(warnings: Iterator[reasons.Reason]) -> tuple[reasons.Reason, ...]:
     """Return the first warnings. A pod may have thousands of such keys; the rest are not checked."""
     first_warnings = tuple(itertools.islice(warnings, _MAX_WARNINGS + 1))
     if len(first_warnings) <= _MAX_WARNINGS:

@@ -63,7 +63,7 @@ def mount_volumes(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         path = next(iter(settings.host_paths.values()))
         raise reasons.RefusedError(
             "security",
-            f"{facts.format_problem(ctx.known, level, 'hostPath')}, and fabric {ctx.fabric_name} needs {path} of the "
+            f"{facts.format_forbidden(ctx.known, level, 'hostPath')}, and fabric {ctx.fabric_name} needs {path} of the "
             "node; run the pod in a privileged namespace",
         )
     for kind, sources in (("host", settings.host_paths), ("config", settings.config_maps)):
@@ -103,12 +103,12 @@ def mount_volume(draft: drafts.Draft, fabric_volume: FabricVolume, containers: t
     draft.add_entry(fabric_volume.entry)
 
 
-def explain_occupied(pod: drafts.AppliedPod, containers: tuple[int, ...], path: str) -> reasons.Reason:
+def explain_occupied(pod: drafts.EditedPod, containers: tuple[int, ...], path: str) -> reasons.Reason:
     """Return the reason why nothing is mounted at a path."""
     return reasons.Reason(AdmissionCode.PATH_OCCUPIED, f"container {_join_names(pod, containers)} mounts {path} itself")
 
 
-def _join_names(pod: drafts.AppliedPod, containers: tuple[int, ...]) -> str:
+def _join_names(pod: drafts.EditedPod, containers: tuple[int, ...]) -> str:
     return text.join_fitting([pod.spec.containers[index].name for index in containers])
 
 
@@ -135,7 +135,7 @@ def _mount_shared_memory(draft: drafts.Draft, ctx: context.InjectionContext, siz
         draft.skip(memory.entry, reasons.Reason(AdmissionCode.PATH_OCCUPIED, message))
 
 
-def _has_host_devices(pod: drafts.AppliedPod, index: int) -> bool:
+def _has_host_devices(pod: drafts.EditedPod, index: int) -> bool:
     """True if the author mounts the host's /dev, which contains /dev/shm."""
     if _DEV not in pod.spec.containers[index].volume_by_path:
         return False
@@ -155,7 +155,7 @@ def _mount_infiniband(draft: drafts.Draft, ctx: context.InjectionContext) -> Non
     if ctx.needs_privilege:
         raise reasons.RefusedError(
             "security",
-            f"{facts.format_problem(ctx.known, level, 'hostPath')}, and hostPath {names.DEV_INFINIBAND} is the "
+            f"{facts.format_forbidden(ctx.known, level, 'hostPath')}, and hostPath {names.DEV_INFINIBAND} is the "
             f"only way to the devices of fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a "
             "device-plugin resource in the policy",
         )

@@ -77,7 +77,7 @@ Mutator = Callable[[drafts.Draft, context.InjectionContext], None]
 """Edits the draft of a pod that the mutators before it have edited. Raises RefusedError to reject the pod."""
 
 
-class Row(NamedTuple):
+class MutatorRule(NamedTuple):
     """A mutator, the word of annotation `skip` that leaves it out ("": none does), and the pods that it is for."""
 
     skip: str
@@ -95,7 +95,7 @@ def explain_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) ->
     """
     if ctx.role.has_rails:
         rails, all_rails = len(ctx.rails), len(ctx.fabric.rails)
-        if rails < all_rails and context.is_share_default(draft.pod, ctx.fabric):
+        if rails < all_rails and context.has_default_rail_count(draft.pod, ctx.fabric):
             share = reason.Reason(
                 AdmissionCode.RAILS_IN_PROPORTION,
                 f"the pod gets {rails} of {all_rails} rails, in proportion to its accelerators, because its namespace "
@@ -140,29 +140,31 @@ def _find_likely_rank(draft: drafts.Draft, ctx: context.InjectionContext) -> tup
 
 
 MUTATORS = (
-    Row("", pod_fields.set_scheduler, lambda fabric: fabric.placement.scheduler_name),
+    MutatorRule("", pod_fields.set_scheduler, lambda fabric: fabric.placement.scheduler_name),
     # networks and variables depend on the host network
-    Row("", pod_fields.set_host_network, lambda fabric: fabric.host_network, needs_rails=True),
+    MutatorRule("", pod_fields.set_host_network, lambda fabric: fabric.host_network, needs_rails=True),
     # the word `devices` leaves out these devices, too
-    Row("", claim_requests.name_templates, lambda fabric: fabric.claims),
-    Row("networks", attachments.attach, reads_skip=True),
-    Row("devices", devices.request_devices, needs_rails=True),
-    Row("", devices.request_resources, lambda fabric: fabric.resources, needs_rails=True),
-    Row("", claim_requests.request_call),
-    Row("mounts", mounts.mount_volumes, lambda fabric: fabric.mounts != policies.Mounts(), needs_rails=True),
-    Row("security", pod_fields.set_privileges, lambda fabric: fabric.security != policies.Security(), needs_rails=True),
-    Row("", environment.extend_library_path, lambda fabric: fabric.library_path, needs_rails=True),
-    Row("env", environment.set_variables, reads_skip=True),
-    Row("", environment.source_script, lambda fabric: fabric.source_script, needs_rails=True),
-    Row("preflight", init_containers.add_preflight, needs_rails=True),
-    Row("", explain_missing_rails),
+    MutatorRule("", claim_requests.add_claims, lambda fabric: fabric.claims),
+    MutatorRule("networks", attachments.attach_networks, reads_skip=True),
+    MutatorRule("devices", devices.request_devices, needs_rails=True),
+    MutatorRule("", devices.request_resources, lambda fabric: fabric.resources, needs_rails=True),
+    MutatorRule("", claim_requests.request_managed_resource),
+    MutatorRule("mounts", mounts.mount_volumes, lambda fabric: fabric.mounts != policies.Mounts(), needs_rails=True),
+    MutatorRule(
+        "security", pod_fields.set_privileges, lambda fabric: fabric.security != policies.Security(), needs_rails=True
+    ),
+    MutatorRule("", environment.extend_library_path, lambda fabric: fabric.library_path, needs_rails=True),
+    MutatorRule("env", environment.set_variables, reads_skip=True),
+    MutatorRule("", environment.source_script, lambda fabric: fabric.source_script, needs_rails=True),
+    MutatorRule("preflight", init_containers.add_preflight, needs_rails=True),
+    MutatorRule("", explain_missing_rails),
 )
 
 
 _COUNTED_PREFIXES = {"mounts.": "mount", "env.": "variable"}  # beginnings of entries that a warning counts
 
 
-def compile_mutators(document: policies.PolicyDocument) -> Mapping[tuple[str, bool], tuple[Row, ...]]:
+def compile_mutators(document: policies.PolicyDocument) -> Mapping[tuple[str, bool], tuple[MutatorRule, ...]]:
     """Return the mutators for the pods of each fabric, and whether they have rails."""
     return {
         (name, rails): tuple([row for row in MUTATORS if row.is_for(fabric) and (rails or not row.needs_rails)])
@@ -192,7 +194,7 @@ def plan(
         _check_size(pod)
         options = context.read_options(pod, [row.skip for row in MUTATORS if row.skip])
         ctx = context.build(pod, policy, cluster, name, options)
-        draft = drafts.Draft(drafts.read(pod, cluster.namespace), written)
+        draft = drafts.Draft(drafts.read_pod(pod, cluster.namespace), written)
         for row in policy.compile_once(compile_mutators)[name, ctx.role.has_rails]:
             if row.skip in options.skip and not row.reads_skip:
                 draft.skip(row.skip, context.SKIPPED)

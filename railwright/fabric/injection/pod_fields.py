@@ -15,7 +15,7 @@ _HOST_DNS = "ClusterFirstWithHostNet"  # without it, a pod on the host network d
 def set_host_network(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Put a pod on the host network if the fabric is used there. Raises RefusedError if that is forbidden."""
     if level := facts.find_level(ctx.known):
-        problem = facts.format_problem(ctx.known, level, "hostNetwork")
+        problem = facts.format_forbidden(ctx.known, level, "hostNetwork")
         message = f"{problem}, and fabric {ctx.fabric_name} is used there only; run the pod in a privileged namespace"
         raise reasons.RefusedError("security", message)
     reason, spec = f"fabric {ctx.fabric_name} is used on the host network", draft.pod.spec
@@ -82,7 +82,7 @@ def set_privileges(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         draft.add_entry("security.privileged")
 
 
-def _warn_without_effect(pod: drafts.AppliedPod, ctx: context.InjectionContext) -> Iterator[reasons.Reason]:
+def _warn_without_effect(pod: drafts.EditedPod, ctx: context.InjectionContext) -> Iterator[reasons.Reason]:
     """Warn if the kernel ignores IPC_LOCK, so that only the runtime's own limit applies.
 
     The kernel checks the capability in the host's user namespace (mm/mlock.c, can_do_mlock). A process that is not root
@@ -105,7 +105,7 @@ def _explain_without_effect(cause: str, fix: str) -> reasons.Reason:
     )
 
 
-def _drops_capability(pod: drafts.AppliedPod, index: int, capability: str) -> bool:
+def _drops_capability(pod: drafts.EditedPod, index: int, capability: str) -> bool:
     """True if a container drops the capability by name, which is its author's decision."""
     dropped = _get_capabilities(pod, index).drop
     return dropped is not None and not {capability, f"CAP_{capability}"}.isdisjoint(dropped)
@@ -127,14 +127,14 @@ def _check_privileged_allowed(ctx: context.InjectionContext, level: str | None) 
     if ctx.needs_privilege:
         raise reasons.RefusedError(
             "security",
-            f"{facts.format_problem(ctx.known, level, 'privileged')}, and privileged mode is the only way to the "
+            f"{facts.format_forbidden(ctx.known, level, 'privileged')}, and privileged mode is the only way to the "
             f"devices of fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a device-plugin "
             "resource in the policy",
         )
     return facts.explain_level(ctx.known, level, "privileged")
 
 
-def _set_privileged(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.InjectionContext) -> None:
+def _set_privileged(draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.InjectionContext) -> None:
     for index in ctx.targets:
         container = pod.spec.containers[index]
         container_context = container.security_context or _NO_CONTEXT
@@ -153,5 +153,5 @@ def _set_privileged(draft: drafts.Draft, pod: drafts.AppliedPod, ctx: context.In
         draft.edit_container(index).set_privileged("security.privileged")
 
 
-def _get_capabilities(pod: drafts.AppliedPod, index: int) -> views.Capabilities:
+def _get_capabilities(pod: drafts.EditedPod, index: int) -> views.Capabilities:
     return (pod.spec.containers[index].security_context or _NO_CONTEXT).capabilities or _NO_CAPABILITIES

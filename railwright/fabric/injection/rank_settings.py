@@ -53,32 +53,34 @@ GetSettings = Callable[[str, device_names.Devices | None, bool, bool], Settings]
 
 
 def compile_settings(document: policies.PolicyDocument) -> GetSettings:
-    """Return a function that gives a rank's settings from its fabric, its devices, and two fields of `derive.Case`."""
+    """Return a function that gives a rank's settings from its fabric, its devices, and two fields of `derive.RankFacts`."""
 
     @functools.lru_cache(maxsize=256)  # a policy has few fabrics, but a pod may have any of the rails
-    def get(name: str, devices: device_names.Devices | None, is_foreign: bool, has_interface: bool) -> Settings:  # noqa: FBT001 - keys of the cache
-        return _build_settings(derive.Case(document.fabrics[name], devices, is_foreign, has_interface))
+    def get_settings(
+        name: str, devices: device_names.Devices | None, is_foreign: bool, has_interface: bool
+    ) -> Settings:  # noqa: FBT001 - keys of the cache
+        return _build_settings(derive.RankFacts(document.fabrics[name], devices, is_foreign, has_interface))
 
-    return get
+    return get_settings
 
 
-def _build_settings(case: derive.Case) -> Settings:
+def _build_settings(rank: derive.RankFacts) -> Settings:
     """Return the settings of a rank. A literal of a library means that all ranks use it."""
-    env = case.fabric.env
-    used_libraries, literals = libraries.detect(env), list_literals(case.fabric)
+    env = rank.fabric.env
+    used_libraries, literals = libraries.detect(env), list_literals(rank.fabric)
     available = [
         variable
-        for variable in derive.derive(case, derive.LIBRARY_ROWS)
+        for variable in derive.derive(rank, derive.LIBRARY_ROWS)
         if env.keys().isdisjoint({variable.name, *libraries.CONFLICTING_VARIABLES.get(variable.name, ())})
     ]
     always_set = [variable for variable in available if libraries.get_library(variable.name) in used_libraries]
     variables = (
-        *[literal for literal in literals if not (case.is_foreign and literal.name in _OWN_NETWORK)],
-        *[variable for variable in derive.derive(case) if variable.name not in env],
+        *[literal for literal in literals if not (rank.is_foreign and literal.name in _OWN_NETWORK)],
+        *[variable for variable in derive.derive(rank) if variable.name not in env],
         *always_set,
     )
     optional = tuple([variable for variable in available if variable not in always_set])
-    found = derive.list_found(case.fabric)
+    found = derive.list_found(rank.fabric)
     paths = [(name, path) for name, path in FILE_PATHS if name not in env]
     in_files = [f"{one.name}={one.value}".replace("$", "$$") for one in variables if one.name.startswith(_IN_FILES)]
     return Settings(
@@ -87,7 +89,7 @@ def _build_settings(case: derive.Case) -> Settings:
             [
                 variable
                 for variable in variables
-                if conf.can_set(variable.name) and conf.fits(variable.name, variable.value)
+                if conf.can_contain(variable.name) and conf.fits(variable.name, variable.value)
             ]
         ),
         optional_library_vars=optional,
@@ -101,7 +103,7 @@ def _build_settings(case: derive.Case) -> Settings:
         planned=frozenset(
             [
                 *[(variable.name, variable.value) for variable in variables],
-                *[(name, path) for name, path in paths if not case.nccl.is_set_by_vendor(name)],
+                *[(name, path) for name, path in paths if not rank.nccl.is_set_by_vendor(name)],
             ]
         ),
         # kubelet expands `$(NAME)` in a command, and `$$` to `$`

@@ -46,10 +46,10 @@ def plan_template(
     outcome = plan.plan(pod, policy, cluster, f"{workload_name}: {template.title}", written=template.pod)
     match outcome:
         case plan.NotOptedIn(warnings=warnings):
-            return TemplatePlan(template, copy_label(template), locate(template, warnings))
+            return TemplatePlan(template, copy_label(template), locate_warnings(template, warnings))
         case plan.Injection() | plan.Refusal() if not policy.document.is_enforced:
             injection = outcome if isinstance(outcome, plan.Injection) else None
-            warnings = locate(template, plan.describe_unenforced(outcome))
+            warnings = locate_warnings(template, plan.describe_unenforced(outcome))
             return TemplatePlan(template, (), warnings, injection, is_enforced=False)
         case plan.Refusal(reason=reason, message=message) if reason in _TEMPORARY:
             rejected = reasons.Reason(AdmissionCode.PODS_REJECTED, f"{message}; its pods are rejected until then")
@@ -62,10 +62,10 @@ def plan_template(
             return outcome
         case plan.Injection():
             changes = copy_label(template) + tuple(change for change in outcome.changes if _belongs_to_template(change))
-            return TemplatePlan(template, changes, locate(template, outcome.warnings), outcome)
+            return TemplatePlan(template, changes, locate_warnings(template, outcome.warnings), outcome)
 
 
-def locate(template: templates.Template, warnings: Iterable[reasons.Reason]) -> tuple[reasons.Reason, ...]:
+def locate_warnings(template: templates.Template, warnings: Iterable[reasons.Reason]) -> tuple[reasons.Reason, ...]:
     """Return the warnings with the path of the template before the text."""
     return tuple([warning.prefix_with(template.title) for warning in warnings])
 
@@ -135,7 +135,7 @@ _KEYS = ("requests", "limits")
 Tree = dict[str, Any]
 
 
-class _Reduced(msgspec.Struct, frozen=True):
+class _ReducedTemplate(msgspec.Struct, frozen=True):
     """A template without railwright's additions to its lists and metadata, with the resources of its containers.
 
     `claimed` is the number of GPUs in railwright's claims of each container, by name.
@@ -177,13 +177,13 @@ def read_applied(workload: templates.Workload) -> Mapping[str, templates.Templat
     if manifest is None:
         return {}
     try:
-        workload_manifest = templates.read(workload.kind, msgspec.json.decode(manifest))
+        workload_manifest = templates.read_workload(workload.kind, msgspec.json.decode(manifest))
     except (ValueError, RecursionError):
         return {}
     return {template.title: template for template in workload_manifest.templates}
 
 
-def _remove_additions(template: Tree, keys: Collection[str], written: Collection[str]) -> _Reduced:
+def _remove_additions(template: Tree, keys: Collection[str], written: Collection[str]) -> _ReducedTemplate:
     """Return a template without railwright's additions except devices. `keys` are railwright's labels and annotations.
 
     Volumes and claims in `written` are those of the author, whatever their names. The types are those of the views,
@@ -200,7 +200,7 @@ def _remove_additions(template: Tree, keys: Collection[str], written: Collection
         and (gpus := claim_templates.read_gpu_count(claim.get("resourceClaimTemplateName") or "")) is not None
     }
     spec["resourceClaims"] = [claim for claim in entries if claim.get("name", "") not in claims]
-    spec["volumes"] = _list_own(spec.get("volumes"), written)
+    spec["volumes"] = _list_authored(spec.get("volumes"), written)
     containers, resources, claimed = [], {}, {}
     for container in spec.get("containers") or []:
         name, needs = container.get("name", ""), {**(container.get("resources") or {})}
@@ -208,12 +208,14 @@ def _remove_additions(template: Tree, keys: Collection[str], written: Collection
         resources[name] = {key: needs.pop(key, None) or {} for key in _KEYS}
         claimed[name] = next((gpus for claim in used if (gpus := claims.get(claim.get("name", "")))), 0)
         needs["claims"] = [claim for claim in used if claim.get("name", "") not in claims]
-        mounts = _list_own(container.get("volumeMounts"), written)
+        mounts = _list_authored(container.get("volumeMounts"), written)
         containers.append({**container, "resources": needs, "volumeMounts": mounts})
-    return _Reduced({**template, "metadata": metadata, "spec": {**spec, "containers": containers}}, resources, claimed)
+    return _ReducedTemplate(
+        {**template, "metadata": metadata, "spec": {**spec, "containers": containers}}, resources, claimed
+    )
 
 
-def _list_own(entries: Sequence[Tree] | None, written: Collection[str]) -> list[Tree]:
+def _list_authored(entries: Sequence[Tree] | None, written: Collection[str]) -> list[Tree]:
     """Return the volumes or mounts of the author."""
     return [
         entry

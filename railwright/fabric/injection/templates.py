@@ -77,7 +77,7 @@ class _Labelled(views.View, frozen=True):
 _NO_METADATA, _NO_SPEC = views.ObjectMeta(), views.PodSpec()
 
 
-def read(kind: frameworks.WorkloadKind, tree: Any) -> Workload:
+def read_workload(kind: frameworks.WorkloadKind, tree: Any) -> Workload:
     """Return the workload in plain data. Raises UnreadableError, and TooManyEntriesError before reading them."""
     metadata = _convert(tree, _Labelled, "").metadata or _NO_METADATA
     start = frameworks.TemplateContext(metadata.name or metadata.generate_name, "", 0, tree.get("spec"))

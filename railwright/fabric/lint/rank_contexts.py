@@ -297,7 +297,7 @@ def build_fabric_context(use: FabricUse, pod: views.Pod | None = None) -> rule_t
     if fabric is None or document is None:
         return rule_types.FabricContext()
     pod = pod or views.Pod()
-    devices = device_names.find_possible(pod, document, use.rails) if use.rails else None
+    devices = device_names.find_devices_by_shape(pod, document, use.rails) if use.rails else None
     return rule_types.FabricContext(
         transport=fabric.transport,
         fabric=fabric,

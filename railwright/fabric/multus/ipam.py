@@ -18,7 +18,7 @@ _MAX_LEVELS = 6  # of lists and mappings below `ipam`
 _MAX_SUBNETS = 64
 
 
-class Configuration(NamedTuple):
+class NetworkConfiguration(NamedTuple):
     """What is read of `spec.config` of a NetworkAttachmentDefinition."""
 
     subnets: tuple[Subnet, ...] = ()
@@ -27,19 +27,19 @@ class Configuration(NamedTuple):
     )
 
 
-def read(configuration: str) -> Configuration:
+def read_configuration(configuration: str) -> NetworkConfiguration:
     """Read `spec.config`. An empty one is valid: Multus then reads a file on the node."""
     if not configuration or len(configuration) > _MAX_CONFIGURATION:
-        return Configuration()
+        return NetworkConfiguration()
     try:
         tree = json.loads(configuration)
     except json.JSONDecodeError as error:
-        return Configuration(error=f"line {error.lineno}, column {error.colno}: {error.msg}")
+        return NetworkConfiguration(error=f"line {error.lineno}, column {error.colno}: {error.msg}")
     except (ValueError, RecursionError):
-        return Configuration()
+        return NetworkConfiguration()
     if not isinstance(tree, dict):
-        return Configuration(error="it is JSON, but no object in {}")
-    return Configuration(_read_subnets(tree))
+        return NetworkConfiguration(error="it is JSON, but no object in {}")
+    return NetworkConfiguration(_read_subnets(tree))
 
 
 def _read_subnets(tree: dict[str, Any]) -> tuple[Subnet, ...]:

@@ -112,7 +112,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_CACHED_LENGTH = 2048  # characters of an annotation; results for longer ones are not cached
 
 
-class Merged(msgspec.Struct, frozen=True):
+class MergedAnnotation(msgspec.Struct, frozen=True):
     """The merged annotation: its text, all attachments in order, and the number of new ones at the end."""
 
     text: str
@@ -140,7 +140,7 @@ def _parse_value(text: str, namespace: str) -> tuple[Selection, ...]:
     return tuple(_parse_item(item, position, namespace) for position, item in enumerate(text.split(","), start=1))
 
 
-def merge(text: str, theirs: tuple[Selection, ...], ours: tuple[Selection, ...]) -> Merged:
+def merge(text: str, theirs: tuple[Selection, ...], ours: tuple[Selection, ...]) -> MergedAnnotation:
     """Append the entries of `ours` that the annotation does not contain already.
 
     `theirs` are the attachments of `text`. A user's entry replaces one of `ours` with the same network
@@ -148,7 +148,7 @@ def merge(text: str, theirs: tuple[Selection, ...], ours: tuple[Selection, ...])
     """
     missing = _find_missing(theirs, ours)
     if not missing:
-        return Merged(text, theirs, 0)
+        return MergedAnnotation(text, theirs, 0)
     if text and is_json(text):
         merged = _append_to_array(text, missing, empty=not theirs)
     elif all(map(_fits_list, missing)):
@@ -156,7 +156,7 @@ def merge(text: str, theirs: tuple[Selection, ...], ours: tuple[Selection, ...])
     else:
         own = parse(text, "")  # entries without a namespace stay without one
         merged = _encode_array([_build_item(selection) for selection in (*own, *missing)])
-    return Merged(merged, theirs + missing, len(missing))
+    return MergedAnnotation(merged, theirs + missing, len(missing))
 
 
 # Pods of a gang have the same value. The bounds limit the memory that users' values can take.

@@ -136,12 +136,12 @@ def list_variables() -> tuple[Variable, ...]:
     return tuple(_read_catalogue().values())
 
 
-def find(name: str) -> Variable | None:
+def find_variable(name: str) -> Variable | None:
     """Return the row of a variable, or None if the catalogue does not have it."""
     return _read_catalogue().get(name)
 
 
-def get(name: str) -> Variable:
+def get_variable(name: str) -> Variable:
     """Return the row of a variable. Raises KeyError if the catalogue does not have it."""
     return _read_catalogue()[name]
 

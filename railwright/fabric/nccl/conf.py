@@ -13,7 +13,7 @@ _ENDS_OF_LINES = frozenset("\n\r\0")
 _FILE_VARIABLE = "NCCL_CONF_FILE"  # names the file, so NCCL reads it before the file
 
 
-def can_set(name: str) -> bool:
+def can_contain(name: str) -> bool:
     """True for a variable of NCCL or of its libfabric plugin, except the one that names the file."""
     return name.startswith(_SUPPORTED_PREFIXES) and name != _FILE_VARIABLE
 

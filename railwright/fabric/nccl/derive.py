@@ -20,7 +20,7 @@ class Variable(msgspec.Struct, frozen=True):
     code: VariableCode
 
 
-class Case(msgspec.Struct, frozen=True):
+class RankFacts(msgspec.Struct, frozen=True):
     """Input of the derivation for a rank.
 
     `devices` are the names of the rails' RDMA devices; None if the policy does not name them or they differ between
@@ -39,10 +39,10 @@ class Case(msgspec.Struct, frozen=True):
         return self.fabric.nccl
 
 
-Value = Callable[[Case], str | None]
+Value = Callable[[RankFacts], str | None]
 
 
-class Row(msgspec.Struct, frozen=True):
+class Derivation(msgspec.Struct, frozen=True):
     """A row of the table. `value` returns the variable's value, or None to leave the variable out.
 
     The meaning of the code is the reason, with the source of the rule.
@@ -64,57 +64,57 @@ def _return_text(text: str) -> Value:
 def _read_key(key: str) -> Value:
     """Return a function that reads a key of the policy's `nccl` section."""
 
-    def read(case: Case) -> str | None:
-        setting = getattr(case.nccl, key)
+    def read(rank: RankFacts) -> str | None:
+        setting = getattr(rank.nccl, key)
         return None if setting is None else str(setting)
 
     return read
 
 
-def _set_with_nvlink(case: Case) -> str | None:
+def _set_with_nvlink(rank: RankFacts) -> str | None:
     """Return 1 if the nodes of the fabric have NVLink domains, otherwise None."""
-    return None if case.fabric.nvlink_segment is None else "1"
+    return None if rank.fabric.nvlink_segment is None else "1"
 
 
 def _name_interface(mark: str = "") -> Value:
     """Return a function that gives `mark` and the primary interface, None if the pod lacks it or it is foreign."""
-    return lambda case: None if case.is_foreign or not case.has_interface else f"{mark}{case.fabric.primary_interface}"
+    return lambda rank: None if rank.is_foreign or not rank.has_interface else f"{mark}{rank.fabric.primary_interface}"
 
 
-def _read_address_range(case: Case) -> str | None:
+def _read_address_range(rank: RankFacts) -> str | None:
     """Return the range of the rails' addresses; None in a foreign network namespace."""
-    return None if case.is_foreign else case.nccl.address_range
+    return None if rank.is_foreign else rank.nccl.address_range
 
 
-def _read_address_family(case: Case) -> str | None:
+def _read_address_family(rank: RankFacts) -> str | None:
     """Return the family of the rails' addresses if it is not NCCL's default, IPv4; None as `_read_address_range`."""
-    return "AF_INET6" if ":" in (_read_address_range(case) or "") else None
+    return "AF_INET6" if ":" in (_read_address_range(rank) or "") else None
 
 
-def _read_gid_index(case: Case) -> str | None:
+def _read_gid_index(rank: RankFacts) -> str | None:
     """Return the policy's GID index; None for -1, which only NCCL understands."""
-    index = case.nccl.gid_index
+    index = rank.nccl.gid_index
     return None if index is None or index < 0 else str(index)
 
 
 def _require_network(network: str = "") -> Value:
     """Return a function that gives the plugin's network, otherwise `network`, if TCP is forbidden; else None."""
-    return lambda case: (case.nccl.plugin or network or None) if case.nccl.forbid_tcp_fallback else None
+    return lambda rank: (rank.nccl.plugin or network or None) if rank.nccl.forbid_tcp_fallback else None
 
 
-def _list_devices(case: Case) -> str | None:
+def _list_devices(rank: RankFacts) -> str | None:
     """Return the rails' device names as a comma-separated list, or None if they are unknown."""
-    return ",".join(dict.fromkeys(case.devices)) if case.devices else None
+    return ",".join(dict.fromkeys(rank.devices)) if rank.devices else None
 
 
-def _list_ports(case: Case) -> str | None:
+def _list_ports(rank: RankFacts) -> str | None:
     """Return port 1 of each device, as UCX names it (UCX documentation, UCX_NET_DEVICES)."""
-    return None if not case.devices else ",".join(f"{device}:1" for device in dict.fromkeys(case.devices))
+    return None if not rank.devices else ",".join(f"{device}:1" for device in dict.fromkeys(rank.devices))
 
 
-def _list_exact_devices(case: Case) -> str | None:
+def _list_exact_devices(rank: RankFacts) -> str | None:
     """Return the list after '=', because NCCL reads other names as prefixes: mlx5_1 would also select mlx5_10."""
-    return f"={devices}" if (devices := _list_devices(case)) else None
+    return f"={devices}" if (devices := _list_devices(rank)) else None
 
 
 # --- the table --------------------------------------------------------------------------------------------
@@ -136,64 +136,64 @@ _WITH_RAILS = _VERBS | _EFA | _PLUGIN
 # devices are named erdma_N, and the images' HPC-X would load another plugin. PVRDMA: rdma-core providers/vmw_pvrdma,
 # without relaxed ordering, peer memory and dma-buf.
 _ROWS = (
-    Row("NCCL_SOCKET_IFNAME", _name_interface("="), VariableCode.INTERFACE_OFF_RAILS),
-    Row("GLOO_SOCKET_IFNAME", _name_interface(), VariableCode.INTERFACE_OFF_RAILS),
-    Row("TP_SOCKET_IFNAME", _name_interface(), VariableCode.INTERFACE_OFF_RAILS),
-    Row("NCCL_CUMEM_ENABLE", _set_with_nvlink, VariableCode.NVLINK_MEMORY, _WITH_RAILS),
-    Row("NCCL_NET", _require_network("IB"), VariableCode.TCP_FORBIDDEN, _VERBS),
-    Row("NCCL_NET", _require_network("AWS Libfabric"), VariableCode.TCP_FORBIDDEN, _EFA),
-    Row("NCCL_NET", _require_network(), VariableCode.TCP_FORBIDDEN, _PLUGIN),
-    Row("NCCL_NET", _return_text("Socket"), VariableCode.TCP_ONLY, _TCP),
-    Row("NCCL_NET_PLUGIN", _return_text("none"), VariableCode.REQUIRED_BY_TRANSPORT, _ERDMA),
-    Row("NCCL_NET_PLUGIN", _return_text("none"), VariableCode.TCP_ONLY, _TCP),
-    Row("NCCL_IB_DISABLE", _return_text("1"), VariableCode.TCP_ONLY, _TCP),
-    Row("NCCL_IB_HCA", _list_exact_devices, VariableCode.RAIL_DEVICES, _VERBS - _ERDMA),
-    Row("NCCL_IB_HCA", lambda case: _list_exact_devices(case) or "erdma", VariableCode.RAIL_DEVICES, _ERDMA),
-    Row("NCCL_IB_GID_INDEX", _read_key("gid_index"), VariableCode.SET_BY_POLICY, _WITH_GIDS),
-    Row("MC_GID_INDEX", _read_gid_index, VariableCode.SET_BY_POLICY, _WITH_GIDS),
-    Row("NCCL_IB_ADDR_FAMILY", _read_address_family, VariableCode.SET_BY_POLICY, _WITH_GIDS),
-    Row("NCCL_IB_ADDR_RANGE", _read_address_range, VariableCode.SET_BY_POLICY, _WITH_GIDS),
-    Row("NCCL_IB_TC", _read_key("traffic_class"), VariableCode.SET_BY_POLICY, _ROCE),
-    Row("NCCL_IB_PCI_RELAXED_ORDERING", _return_text("0"), VariableCode.REQUIRED_BY_TRANSPORT, _PVRDMA),
-    Row("NCCL_NET_GDR_LEVEL", _return_text("LOC"), VariableCode.REQUIRED_BY_TRANSPORT, _PVRDMA),
+    Derivation("NCCL_SOCKET_IFNAME", _name_interface("="), VariableCode.INTERFACE_OFF_RAILS),
+    Derivation("GLOO_SOCKET_IFNAME", _name_interface(), VariableCode.INTERFACE_OFF_RAILS),
+    Derivation("TP_SOCKET_IFNAME", _name_interface(), VariableCode.INTERFACE_OFF_RAILS),
+    Derivation("NCCL_CUMEM_ENABLE", _set_with_nvlink, VariableCode.NVLINK_MEMORY, _WITH_RAILS),
+    Derivation("NCCL_NET", _require_network("IB"), VariableCode.TCP_FORBIDDEN, _VERBS),
+    Derivation("NCCL_NET", _require_network("AWS Libfabric"), VariableCode.TCP_FORBIDDEN, _EFA),
+    Derivation("NCCL_NET", _require_network(), VariableCode.TCP_FORBIDDEN, _PLUGIN),
+    Derivation("NCCL_NET", _return_text("Socket"), VariableCode.TCP_ONLY, _TCP),
+    Derivation("NCCL_NET_PLUGIN", _return_text("none"), VariableCode.REQUIRED_BY_TRANSPORT, _ERDMA),
+    Derivation("NCCL_NET_PLUGIN", _return_text("none"), VariableCode.TCP_ONLY, _TCP),
+    Derivation("NCCL_IB_DISABLE", _return_text("1"), VariableCode.TCP_ONLY, _TCP),
+    Derivation("NCCL_IB_HCA", _list_exact_devices, VariableCode.RAIL_DEVICES, _VERBS - _ERDMA),
+    Derivation("NCCL_IB_HCA", lambda rank: _list_exact_devices(rank) or "erdma", VariableCode.RAIL_DEVICES, _ERDMA),
+    Derivation("NCCL_IB_GID_INDEX", _read_key("gid_index"), VariableCode.SET_BY_POLICY, _WITH_GIDS),
+    Derivation("MC_GID_INDEX", _read_gid_index, VariableCode.SET_BY_POLICY, _WITH_GIDS),
+    Derivation("NCCL_IB_ADDR_FAMILY", _read_address_family, VariableCode.SET_BY_POLICY, _WITH_GIDS),
+    Derivation("NCCL_IB_ADDR_RANGE", _read_address_range, VariableCode.SET_BY_POLICY, _WITH_GIDS),
+    Derivation("NCCL_IB_TC", _read_key("traffic_class"), VariableCode.SET_BY_POLICY, _ROCE),
+    Derivation("NCCL_IB_PCI_RELAXED_ORDERING", _return_text("0"), VariableCode.REQUIRED_BY_TRANSPORT, _PVRDMA),
+    Derivation("NCCL_NET_GDR_LEVEL", _return_text("LOC"), VariableCode.REQUIRED_BY_TRANSPORT, _PVRDMA),
 )
 
 # NVSHMEM documentation, environment variables: without the mapping it ignores NVSHMEM_HCA_LIST. UCX documentation,
 # ucx_info -f; NIXL moves the KV cache over UCX (ai-dynamo/dynamo, recipes/addons/providers/aks-ib.yaml).
 LIBRARY_ROWS = (
-    Row("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", _name_interface(), VariableCode.INTERFACE_OFF_RAILS),
-    Row("NVSHMEM_HCA_LIST", _list_devices, VariableCode.RAIL_DEVICES, _NATIVE),
-    Row(
+    Derivation("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", _name_interface(), VariableCode.INTERFACE_OFF_RAILS),
+    Derivation("NVSHMEM_HCA_LIST", _list_devices, VariableCode.RAIL_DEVICES, _NATIVE),
+    Derivation(
         "NVSHMEM_ENABLE_NIC_PE_MAPPING",
-        lambda case: "1" if case.devices else None,
+        lambda rank: "1" if rank.devices else None,
         VariableCode.RAIL_DEVICES,
         _NATIVE,
     ),
-    Row("NVSHMEM_IB_ADDR_FAMILY", _read_address_family, VariableCode.SET_BY_POLICY, _ROCE),
-    Row("NVSHMEM_IB_ADDR_RANGE", _read_address_range, VariableCode.SET_BY_POLICY, _ROCE),
-    Row("UCX_IB_TRAFFIC_CLASS", _read_key("traffic_class"), VariableCode.SET_BY_POLICY, _ROCE),
-    Row("UCX_NET_DEVICES", _list_ports, VariableCode.RAIL_DEVICES, _NATIVE),
-    Row("UCX_IB_GID_INDEX", _read_gid_index, VariableCode.SET_BY_POLICY, _ROCE),
-    Row("NVSHMEM_IB_GID_INDEX", _read_gid_index, VariableCode.SET_BY_POLICY, _ROCE),
-    Row("NVSHMEM_REMOTE_TRANSPORT", _return_text("libfabric"), VariableCode.REQUIRED_BY_TRANSPORT, _EFA),
-    Row("NVSHMEM_LIBFABRIC_PROVIDER", _return_text("efa"), VariableCode.REQUIRED_BY_TRANSPORT, _EFA),
+    Derivation("NVSHMEM_IB_ADDR_FAMILY", _read_address_family, VariableCode.SET_BY_POLICY, _ROCE),
+    Derivation("NVSHMEM_IB_ADDR_RANGE", _read_address_range, VariableCode.SET_BY_POLICY, _ROCE),
+    Derivation("UCX_IB_TRAFFIC_CLASS", _read_key("traffic_class"), VariableCode.SET_BY_POLICY, _ROCE),
+    Derivation("UCX_NET_DEVICES", _list_ports, VariableCode.RAIL_DEVICES, _NATIVE),
+    Derivation("UCX_IB_GID_INDEX", _read_gid_index, VariableCode.SET_BY_POLICY, _ROCE),
+    Derivation("NVSHMEM_IB_GID_INDEX", _read_gid_index, VariableCode.SET_BY_POLICY, _ROCE),
+    Derivation("NVSHMEM_REMOTE_TRANSPORT", _return_text("libfabric"), VariableCode.REQUIRED_BY_TRANSPORT, _EFA),
+    Derivation("NVSHMEM_LIBFABRIC_PROVIDER", _return_text("efa"), VariableCode.REQUIRED_BY_TRANSPORT, _EFA),
 )
 
 
 # --- the derivation ---------------------------------------------------------------------------------------
 
 
-def derive(case: Case, rows: Sequence[Row] = _ROWS) -> tuple[Variable, ...]:
+def derive(rank: RankFacts, rows: Sequence[Derivation] = _ROWS) -> tuple[Variable, ...]:
     """Return the variables of a rank. No variable lists devices that are unknown or differ between nodes.
 
     With LIBRARY_ROWS they are those of libraries other than NCCL. The caller keeps those that the rank uses.
     """
-    if not case.nccl.derive:
+    if not rank.nccl.derive:
         return ()
     values = [
-        (row, row.value(case))
+        (row, row.value(rank))
         for row in rows
-        if case.fabric.transport in row.transports and not case.nccl.is_set_by_vendor(row.name)
+        if rank.fabric.transport in row.transports and not rank.nccl.is_set_by_vendor(row.name)
     ]
     return tuple([Variable(row.name, value, row.code) for row, value in values if value is not None])
 

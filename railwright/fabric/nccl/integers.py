@@ -27,6 +27,6 @@ def parse(text: str) -> int | None:
     return number if -(1 << 63) <= number < 1 << 63 else None
 
 
-def is_plain(text: str) -> bool:
+def is_unambiguous(text: str) -> bool:
     """True for decimal digits without a leading zero, which every release reads as the same number."""
     return _DECIMAL.fullmatch(text) is not None

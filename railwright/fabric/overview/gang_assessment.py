@@ -281,7 +281,7 @@ def _find_with_rails(pods: Sequence[object_info.PodInfo], policy: policies.Polic
         if fabric is None or pod.reduced is None:
             continue
         rails = [rail.name for rail in fabric.rails]
-        if intent.find_requested(pod.requests, fabric.rails) or intent.find_rails(pod.reduced, rails):
+        if intent.find_requested_devices(pod.requests, fabric.rails) or intent.find_rails(pod.reduced, rails):
             return pod
     return next(iter(pods), None)
 

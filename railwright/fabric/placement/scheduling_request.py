@@ -96,7 +96,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
 
     def build_kind(self, requests: resources.FrozenAmounts, *, is_single_pod: bool) -> "SchedulingRequest":
         """Return a request without nodes that stands for all pods of the gang with these requests."""
-        needs = self.needs if requests == self.requests else intent.find_requested(requests, self.fabric.rails)
+        needs = self.needs if requests == self.requests else intent.find_requested_devices(requests, self.fabric.rails)
         return msgspec.structs.replace(self, requests=requests, needs=needs, nodes=(), is_single_pod=is_single_pod)
 
     @property
@@ -172,7 +172,7 @@ def build_request(  # noqa: PLR0913 - one argument for each fact of the protocol
         needs=needs,
         nodes=nodes,
         policy=policy,
-        uncounted_rails=intent.find_uncounted(pod, fabric),
+        uncounted_rails=intent.find_rails_without_resource(pod, fabric),
         segment=segment,
         is_size_declared=segment > 1 and membership.has_controller_with_size(pod),
         is_announced=is_announced,

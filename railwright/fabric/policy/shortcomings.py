@@ -20,8 +20,8 @@ _MAX_LIST_LENGTH = 30  # characters of a list in a message with two lists, or wi
 # gives the webhook the right to read and create ResourceClaimTemplates; short, for warnings have 256 characters
 GRANT_CLAIMS = "set webhook.claims=true (Helm) or add manifests/components/claims"
 Networks = Mapping[tuple[str, str], str | None]
-Configurations = Mapping[tuple[str, str], ipam.Configuration]
-_UNKNOWN = ipam.Configuration()
+Configurations = Mapping[tuple[str, str], ipam.NetworkConfiguration]
+_UNKNOWN = ipam.NetworkConfiguration()
 
 
 class Cluster(NamedTuple):

@@ -30,18 +30,18 @@ class Users(NamedTuple):
     namespaces: Mapping[str, Mapping[str, str]]
 
 
-def list_lost(before: model.PolicyDocument, after: model.PolicyDocument) -> Sequence[str]:
+def list_removed_labels(before: model.PolicyDocument, after: model.PolicyDocument) -> Sequence[str]:
     """Return the label values that named a fabric in the policy `before` and name none in the policy `after`."""
     lost = [name for name in before.fabrics if name not in after.fabrics]
     return [*lost, *([names.FABRIC_DEFAULT] if before.default_fabric and not after.default_fabric else [])]
 
 
-def describe(lost: Sequence[str], users: Users) -> Sequence[reason.Reason]:
+def explain_uses(lost: Sequence[str], users: Users) -> Sequence[reason.Reason]:
     """Return a reason for each lost label that is used, or whose use is unknown."""
-    return [found for label in lost if (found := _describe_label(label, users)) is not None]
+    return [found for label in lost if (found := _explain_use(label, users)) is not None]
 
 
-def _describe_label(label: str, users: Users) -> reason.Reason | None:
+def _explain_use(label: str, users: Users) -> reason.Reason | None:
     path = "defaultFabric is" if label == names.FABRIC_DEFAULT else f"fabrics.{label} is"
     namespaces = [name for name, labels in users.namespaces.items() if labels.get(names.FABRIC) == label]
     opted_in = f"namespace {text.join_first(namespaces, _MAX_NAMED)} opts in with it" if namespaces else ""

@@ -255,7 +255,7 @@ class WorkloadKind(msgspec.Struct, frozen=True):
         return self.is_injected or self.copies_label
 
 
-def locate(*steps: str, build_metadata: BuildMetadata = build_no_metadata) -> tuple[TemplatePath, ...]:
+def locate_templates(*steps: str, build_metadata: BuildMetadata = build_no_metadata) -> tuple[TemplatePath, ...]:
     """Return the TemplatePath of the templates at spec.STEPS.template."""
     return (TemplatePath(("spec", *steps, "template"), build_metadata=build_metadata),)
 
@@ -270,10 +270,10 @@ def list_origins(kind: WorkloadKind, tree: Tree, start: TemplateContext) -> Iter
     Raises UnreadableError.
     """
     for site in kind.templates:
-        yield from _walk(site, start, (), (tree,), site.path)
+        yield from _find_templates(site, start, (), (tree,), site.path)
 
 
-def _walk(
+def _find_templates(
     site: TemplatePath,
     context: TemplateContext,
     steps: tuple[str | int, ...],
@@ -292,10 +292,14 @@ def _walk(
         for index, (step, member) in enumerate(value.items() if isinstance(value, dict) else enumerate(value)):
             name = step if isinstance(step, str) else read_name(member, site)
             entry = msgspec.structs.replace(context, name=name, index=index)
-            yield from _walk(site, entry, (*steps, step), (*ancestors, {} if member is None else member), rest[1:])
+            yield from _find_templates(
+                site, entry, (*steps, step), (*ancestors, {} if member is None else member), rest[1:]
+            )
     else:
         child = value.get(rest[0])
-        yield from _walk(site, context, (*steps, rest[0]), (*ancestors, {} if child is None else child), rest[1:])
+        yield from _find_templates(
+            site, context, (*steps, rest[0]), (*ancestors, {} if child is None else child), rest[1:]
+        )
 
 
 def read_name(entry: Any, site: TemplatePath) -> str:

@@ -59,7 +59,9 @@ FRAMEWORK = frameworks.Framework(
             "jobset.x-k8s.io",
             "v1alpha2",
             "JobSet",
-            frameworks.locate("replicatedJobs", frameworks.EACH, "template", "spec", build_metadata=_build_metadata),
+            frameworks.locate_templates(
+                "replicatedJobs", frameworks.EACH, "template", "spec", build_metadata=_build_metadata
+            ),
             is_frozen=True,
             create_pods=_create_pods,
         ),
@@ -77,7 +79,7 @@ RUNTIMES = tuple(
         "trainer.kubeflow.org",
         "v1alpha1",
         name,
-        frameworks.locate(
+        frameworks.locate_templates(
             "template", "spec", "replicatedJobs", frameworks.EACH, "template", "spec", build_metadata=_build_metadata
         ),
         is_injected=False,

@@ -61,7 +61,7 @@ def _make_job(name: str, specs: str, *, watch: str = "") -> frameworks.WorkloadK
         _GROUP,
         "v1",
         name,
-        frameworks.locate(specs, frameworks.EACH, build_metadata=_build_metadata),
+        frameworks.locate_templates(specs, frameworks.EACH, build_metadata=_build_metadata),
         create_pods=_describe_pods(controller),
         states_size=True,
         watch=watch,
@@ -72,7 +72,7 @@ _MPI_V2 = frameworks.WorkloadKind(
     _GROUP,
     "v2beta1",
     "MPIJob",
-    frameworks.locate("mpiReplicaSpecs", frameworks.EACH, build_metadata=_build_mpi_metadata),
+    frameworks.locate_templates("mpiReplicaSpecs", frameworks.EACH, build_metadata=_build_mpi_metadata),
     create_pods=_describe_pods(_MPI_OPERATOR, uses_ssh=True),
     states_size=True,
 )

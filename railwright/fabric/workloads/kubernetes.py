@@ -48,7 +48,7 @@ def _create_stateful_pods(origin: frameworks.TemplateOrigin) -> Iterator[framewo
     yield frameworks.CreatedPods(count=frameworks.count_replicas(origin.parent), name="-0", labels=labels)
 
 
-_TEMPLATES = frameworks.locate()
+_TEMPLATES = frameworks.locate_templates()
 
 FRAMEWORK = frameworks.Framework(
     workload_kinds=(
@@ -66,7 +66,7 @@ FRAMEWORK = frameworks.Framework(
             "batch",
             "v1",
             "CronJob",
-            frameworks.locate("jobTemplate", "spec"),
+            frameworks.locate_templates("jobTemplate", "spec"),
             is_injected=False,
             create_pods=_create_pods,
         ),
@@ -75,7 +75,7 @@ FRAMEWORK = frameworks.Framework(
             "apps",
             "v1",
             "StatefulSet",
-            frameworks.locate(build_metadata=_build_stateful_metadata),
+            frameworks.locate_templates(build_metadata=_build_stateful_metadata),
             create_pods=_create_stateful_pods,
             states_size=True,
         ),

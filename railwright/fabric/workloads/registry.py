@@ -40,7 +40,7 @@ _BY_NAME = {
 }  # the last row of a kind has its latest version
 
 
-def find_injected(group: str, version: str, kind: str) -> frameworks.WorkloadKind | None:
+def find_injected_kind(group: str, version: str, kind: str) -> frameworks.WorkloadKind | None:
     """Return the kind, or None if railwright does not mutate its templates."""
     return _BY_VERSION.get((group, version, kind))
 

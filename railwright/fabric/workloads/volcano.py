@@ -76,7 +76,7 @@ FRAMEWORK = frameworks.Framework(
             "batch.volcano.sh",
             "v1alpha1",
             "Job",
-            frameworks.locate("tasks", frameworks.EACH, build_metadata=_build_metadata),
+            frameworks.locate_templates("tasks", frameworks.EACH, build_metadata=_build_metadata),
             is_frozen=True,
             create_pods=_create_pods,
             states_size=True,

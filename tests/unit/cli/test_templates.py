@@ -26,7 +26,9 @@ def expand_all() -> dict[tuple[str, str], templates.Template]:
 
 def role(template: templates.Template) -> str:
     view = admitting.decode_pod(template.pod)
-    return context.find_role(view, is_accelerated=bool(accelerators.find_containers(view, ("nvidia.com/gpu",)))).name
+    return context.find_role(
+        view, is_accelerated=bool(accelerators.find_accelerated_containers(view, ("nvidia.com/gpu",)))
+    ).name
 
 
 def name(template: templates.Template) -> str:

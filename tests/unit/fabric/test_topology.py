@@ -149,7 +149,7 @@ def test_a_pattern_is_compiled_once_even_with_more_patterns_than_python_caches()
         racks = [build_hyper_node(f"r{at}", 1, {"type": "Node", "selector": row}) for at, row in enumerate(selectors)]
         state = build_state(racks)
         places(state)
-        state.hyper_nodes.forget("n0")
+        state.hyper_nodes.forget_node("n0")
         return call_counts.count(lambda: places(state))
 
     assert count_calls(1000) < 3 * count_calls(500)

@@ -48,7 +48,7 @@ def test_a_queued_job_prefers_the_closest_domain_or_requires_the_widest(mode, ke
     assert not [line for line in warnings if "Topology" in line]
 
 
-def test_levels_of_hyper_nodes_are_not_written_for_kueue():
+def test_kueue_gets_no_topology_if_the_domains_of_the_policy_are_hypernode_levels():
     stored, warnings = create(job(), ask(domains=("hypernode/level-1", "hypernode/level-2")))
     assert read_annotations(stored["spec"]) == {}
     assert read_topology(stored["spec"])["reason"]["code"] == "TopologyNoKey"
@@ -57,14 +57,14 @@ def test_levels_of_hyper_nodes_are_not_written_for_kueue():
 
 
 @pytest.mark.parametrize("mode", ["", '"off"'])
-def test_by_default_nothing_is_written(mode):
+def test_a_job_gets_no_topology_if_the_policy_asks_for_none(mode):
     by = ask(mode) if mode else admitting.fabric(f"    placement: {{domains: [{LEAF}]}}\n")
     stored, _ = create(job(), by)
     assert "annotations" not in stored["spec"]["template"]["metadata"] or not read_annotations(stored["spec"])
     assert TOPOLOGY not in json.dumps(stored)
 
 
-def test_a_single_pod_is_no_gang():
+def test_a_job_of_one_pod_gets_no_topology():
     assert TOPOLOGY not in json.dumps(create(job(1), ask())[0])
 
 
@@ -107,7 +107,7 @@ CUT = {  # pods, segment, mode, annotations of the job, what is written
 
 
 @pytest.mark.parametrize("case", CUT)
-def test_segments_are_slices_where_kueue_can_place_them(case):
+def test_segments_become_kueue_slices_only_where_kueue_can_place_slices(case):
     pods, segment, mode, annotations, expected = CUT[case]
     tree = job(pods, metadata={**QUEUE, "annotations": annotations})
     stored, _ = create(tree, ask(mode, segment=segment))
@@ -126,7 +126,7 @@ def test_segments_are_slices_where_kueue_can_place_them(case):
     ],
     ids=["soft", "segments", "two templates of several pods"],
 )
-def test_a_master_and_its_workers_are_one_group(masters, by, expected):
+def test_master_and_workers_of_a_job_get_the_same_kueue_group(masters, by, expected):
     tree = training_job("pytorchReplicaSpecs", Master=masters, Worker=3)
     stored, _ = create(tree, by, PYTORCH)
     for role in stored["spec"]["pytorchReplicaSpecs"].values():
@@ -158,7 +158,7 @@ def test_a_job_without_a_queue_gets_no_annotation(scheduler, shown):
         ("RayCluster.ray.io", "RayJob"),  # admission sees the cluster that KubeRay makes of it
     ],
 )
-def test_kinds_with_a_changing_number_of_pods_get_no_annotation(kind, owner):
+def test_workloads_with_a_changing_number_of_pods_get_no_annotation(kind, owner):
     row = working.get_kind(kind)
     tree = working.build_workload(row, working.build_template(label="f"), replicas=4)
     tree["metadata"] |= QUEUE
@@ -177,7 +177,7 @@ def test_kinds_with_a_changing_number_of_pods_get_no_annotation(kind, owner):
 # --- updates ----------------------------------------------------------------------------------------------
 
 
-def test_an_update_with_a_topology_of_the_author_gets_no_other():
+def test_an_update_with_a_topology_of_the_author_gets_no_second_topology():
     tree = training_job("pytorchReplicaSpecs", Worker=4)
     stored, _ = create(tree, ask("preferred"), PYTORCH)
     own = copy.deepcopy(tree)
@@ -196,6 +196,6 @@ def test_the_unchanged_manifest_of_a_job_can_be_applied_again():
     assert updated == stored
 
 
-def test_an_update_never_adds_a_topology():
+def test_an_update_of_a_job_without_topology_adds_none():
     old, _ = create(job(), ask('"off"'))
     assert "patch" not in review(old, ask(), operation="UPDATE", oldObject=old)

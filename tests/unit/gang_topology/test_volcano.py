@@ -47,13 +47,13 @@ def test_a_hard_constraint_names_the_widest_level_of_the_policy():
 
 
 @pytest.mark.parametrize("by", [ask("preferred"), admitting.fabric(PRESET)], ids=["levels", "preset"])
-def test_a_soft_constraint_has_no_tier(by):
+def test_a_soft_volcano_constraint_names_no_highest_tier(by):
     stored, _ = create(volcano_job(40), by, VOLCANO)
     assert stored["spec"]["networkTopology"] == {"mode": "soft"}
 
 
 @pytest.mark.parametrize("mode", ["required", "preferred"])
-def test_node_labels_are_not_written_for_volcano(mode):
+def test_volcano_gets_no_topology_if_the_domains_of_the_policy_are_node_labels(mode):
     """Volcano schedules no job with a topology while there are no HyperNodes."""
     stored, warnings = create(volcano_job(4), ask(mode, LEAF, SPINE), VOLCANO)
     assert "networkTopology" not in stored["spec"]
@@ -81,7 +81,7 @@ def test_a_topology_constraint_of_the_author_is_kept(tree):
     [(JOB, other(JOB)), (JOB, other(JOB, "4")), (SET, other(SET, "4"))],
     ids=["Job", "Job whose pods start together", "StatefulSet whose pods start together"],
 )
-def test_pods_of_other_controllers_get_annotations(row, tree):
+def test_a_job_that_volcano_schedules_gets_its_topology_as_annotations(row, tree):
     stored, _ = create(tree, ask(), row)
     annotations = stored["spec"]["template"]["metadata"]["annotations"]
     assert {key: annotations[key] for key in (MODE, TIER)} == {MODE: "hard", TIER: "2"}
@@ -125,7 +125,7 @@ def test_topology_annotations_of_the_author_are_kept(key):
 
 
 @pytest.mark.parametrize("row", [VOLCANO, JOB, SET], ids=["Volcano Job", "Job", "StatefulSet"])
-def test_an_update_without_the_topology_gets_it_back(row):
+def test_an_update_that_lacks_the_written_topology_gets_it_back(row):
     written = volcano_job(4) if row is VOLCANO else other(row, "4")
     stored, _ = create(written, ask(), row)
     response = review(written, ask(), row, operation="UPDATE", oldObject=stored)

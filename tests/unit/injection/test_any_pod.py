@@ -249,7 +249,7 @@ def _lasting(outcome: plan.Injection) -> set[str]:
 
 @exploration.wide
 @given(pods, st.sampled_from(POLICIES), st.sampled_from(FACTS))
-def test_variables_of_a_container_are_kept(tree, by, at):
+def test_injection_keeps_the_variables_of_any_container(tree, by, at):
     if not isinstance(admitting.plan_pod(tree, by, at), plan.Injection):
         return
     after = admitting.admit_pod(tree, by, at)["spec"]["containers"]

@@ -56,7 +56,7 @@ def test_a_claim_replaces_the_gpu_requests():
     assert "claims" in read_record(result)["added"]
 
 
-def test_gpus_of_a_device_plugin_stay_requests():
+def test_gpus_stay_requested_if_the_policy_pairs_no_gpus_with_nics():
     result = admit_pod(pod(gpus(8)), build_claims_policy(claims=", pairBy: none"))
     assert read_limits(result) == {"nvidia.com/gpu": "8", "railwright.io/rails": "0"}
     assert list_claim_templates(result)[0].startswith("railwright-f-0x4-")

@@ -53,7 +53,7 @@ def test_a_pod_with_only_claims_gets_a_limit_of_a_managed_resource_once():
     assert "requests" not in own["spec"]["containers"][0]["resources"]
 
 
-def test_the_preflight_has_the_claims_of_the_rank():
+def test_the_preflight_uses_the_claims_of_the_target_container():
     tree = admit_pod(build_claiming_pod(), fabric("    resolve: always\n    preflight: {image: i}\n", rails=UNNAMED))
     (preflight,) = tree["spec"]["initContainers"]
     assert preflight["resources"] == {"claims": [{"name": "nics"}]}

@@ -42,7 +42,7 @@ def admit(tree: dict, more: str = "", transport: str = "roce", **known) -> dict:
     return admit_pod(tree, policy, at)
 
 
-def test_kubelet_sets_found_values_as_environment_variables():
+def test_values_that_the_init_container_finds_become_environment_variables():
     after = admit(pod())
     assert list_read(after) == FOUND
     assert {"name": "railwright-rails", "emptyDir": {}} in after["spec"]["volumes"]
@@ -66,7 +66,7 @@ def test_kubelet_sets_found_values_as_environment_variables():
     ],
     ids=["old API server", "old node of the fabric", "no node of the fabric", "unknown nodes", "policy"],
 )
-def test_found_values_are_files_if_a_kubelet_may_be_too_old(more, known):
+def test_found_values_are_files_unless_api_server_and_kubelets_are_new_enough(more, known):
     after = admit(pod(), more, **known)
     assert list_read(after) == set()
     assert read_env(after)["NCCL_CONF_FILE"] == "/run/railwright/nccl.conf"
@@ -89,7 +89,7 @@ def test_found_values_are_files_if_a_kubelet_may_be_too_old(more, known):
     [([], ["cpu"], True), (["cpu"], ["cpu", "nvidia.com/gpu"], False), ([], [], False)],
     ids=["new nodes", "an old node", "no node"],
 )
-def test_a_fabric_without_resources_needs_a_new_kubelet_on_every_node(by_old, offered, reads):
+def test_a_fabric_without_resources_delivers_files_unless_every_kubelet_is_new(by_old, offered, reads):
     at = admitting.build_facts(file_keys=True, offered=frozenset(offered), offered_by_old=frozenset(by_old))
     policy = admitting.fabric("    resolve: auto\n    accelerators: []\n", rails="[{name: rail0, network: prod/lan2}]")
     assert bool(list_read(admit_pod(pod(admitting.cpu()), policy, at))) is reads
@@ -118,14 +118,14 @@ def test_ranks_started_by_ssh_get_files_and_the_record_lists_the_variables_they_
 
 @pytest.mark.parametrize("name", sorted(FOUND))
 @pytest.mark.parametrize("own", [{"value": "x"}, {"valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}])
-def test_a_variable_that_the_author_sets_is_never_added_again(name, own):
+def test_a_variable_of_the_author_is_not_added_a_second_time(name, own):
     after = admit(pod(gpus(8, env=[{"name": name, **own}])))
     assert name not in list_read(after)
     (container,) = after["spec"]["containers"]
     assert len({entry["name"] for entry in container["env"]}) == len(container["env"])
 
 
-def test_files_are_named_only_where_they_are_mounted():
+def test_only_containers_that_mount_the_files_get_variables_with_their_paths():
     own = {"volumeMounts": [{"name": "own", "mountPath": "/run/railwright"}]}
     tree = pod(gpus(8, **own), gpus(1, "d"), volumes=[{"name": "own", "emptyDir": {}}])
     after = admit(tree, file_keys=False)

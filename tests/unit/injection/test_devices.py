@@ -30,7 +30,7 @@ def amounts(tree: dict, container: int = 0) -> dict:
     return device_limits
 
 
-def test_rails_that_share_a_resource_are_summed():
+def test_rails_that_share_a_resource_are_requested_as_one_sum():
     assert amounts(admit_pod(pod(), fabric("    devicesPerRail: 2\n", rails=ONE_POOL), build_facts(networks=POOL))) == {
         "x.y/vf": "4"
     }
@@ -53,7 +53,7 @@ def test_a_pod_without_rails_gets_no_devices_for_its_own_networks():
     assert read_limits(admit_pod(tree, fabric(rails=ONE_POOL), build_facts(networks=POOL))) == {}
 
 
-def test_only_shared_devices_are_requested_in_more_than_one_container():
+def test_shared_devices_are_requested_in_every_target_container_and_a_pool_in_one():
     two = pod(gpus(4, "a"), gpus(4, "b"))
     after = admit_pod(two, fabric())
     assert amounts(after, 0) == amounts(after, 1) == {"nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1"}

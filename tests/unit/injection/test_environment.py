@@ -81,7 +81,7 @@ def test_settings_are_in_the_environment_unless_the_pod_asks_for_the_file(annota
     [{"value": "mlx5_9"}, {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
     ids=["value", "valueFrom"],
 )
-def test_nccl_conf_has_no_name_that_the_container_sets(own):
+def test_nccl_conf_lacks_variables_that_the_container_sets_itself(own):
     mount = {"volumeMounts": [{"name": "keys", "mountPath": "/root/.ssh"}]}
     keys = [{"name": "keys", "secret": {"secretName": "keys"}}]
     after = admit_pod(pod(gpus(8, env=[{"name": "NCCL_IB_HCA", **own}], **mount), volumes=keys), fabric())
@@ -150,7 +150,7 @@ def test_a_forged_file_annotation_is_removed_from_a_pod_without_file(container, 
     assert not any(CONF in warning for warning in list_messages(plan_pod(after, fabric())))
 
 
-def test_values_that_no_line_can_hold_go_into_the_environment():
+def test_a_value_too_long_for_nccl_conf_is_set_in_the_environment():
     policy = fabric(f"    env: {{NCCL_LONG: {'x' * 1024}, NCCL_SHORT: {'x' * 1023}}}\n")
     after = admit_pod(pod(annotations=BY_FILE), policy)
     assert "NCCL_LONG" in read_env(after)

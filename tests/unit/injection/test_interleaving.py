@@ -92,7 +92,7 @@ HARMLESS = sorted(set(peers.ACTIONS) - {"drop_last_container", "drop_last_variab
 
 @exploration.wide
 @given(pods, st.sampled_from(sorted(POLICIES)), st.lists(st.sampled_from(HARMLESS), max_size=4))
-def test_a_second_call_keeps_the_fabric_on_its_containers(tree, name, names):
+def test_a_second_call_keeps_the_target_containers_of_the_first(tree, name, names):
     by = POLICIES[name]
     first = call(tree, by)
     assume(first is not None)

@@ -45,14 +45,14 @@ def test_an_annotation_that_lacks_items_of_the_policy_gets_a_warning_with_the_fi
     assert [warning.code for warning in on_host.warnings] == ["HostNetwork"]
 
 
-def test_a_list_in_json_that_has_the_items_of_the_policy_has_no_warning():
+def test_an_annotation_in_json_with_the_items_of_the_policy_causes_no_warning():
     key, items = "networking.gke.io/interfaces", ['{"interfaceName": "eth0"}', '{"interfaceName": "eth2"}']
     by = fabric(f"    annotations: {{{key}: '[{', '.join(items)}]'}}\n", rails=FLAG)
     for own, count in ((items[:1], 1), ([*items, '{"interfaceName": "eth9"}'], 0)):
         assert len(plan_pod(pod(annotations={key: f"[{', '.join(own)}]"}), by).warnings) == count, own
 
 
-def test_a_device_for_the_whole_pod_is_requested_once():
+def test_with_device_scope_pod_one_device_is_requested_for_all_rails():
     by = fabric("    deviceScope: pod\n", rails=FLAG, transport="infiniband")
     tree = admit_pod(pod(), by)
     assert read_limits(tree)["rdma/ib"] == "1"
@@ -61,7 +61,7 @@ def test_a_device_for_the_whole_pod_is_requested_once():
     assert read_limits(admit_pod(pod(), fabric(rails=FLAG, transport="infiniband")))["rdma/ib"] == "2"
 
 
-def test_placement_counts_a_device_with_scope_pod_as_all_rails():
+def test_placement_counts_one_device_with_device_scope_pod_as_all_rails():
     for scope, amount in (("rail", 2), ("pod", 1)):
         document = fabric(f"    deviceScope: {scope}\n", rails=FLAG).document.fabrics["f"]
         (need,) = intent.find_needs(plan_pod(pod(), fabric(rails=FLAG)).pod, {}, document)
@@ -91,7 +91,7 @@ def test_a_fabric_of_a_plugin_sets_no_variable_of_the_vendor():
     assert "transport plugin has no RDMA devices" in read_record(tree)["skipped"]["preflight"]["message"]
 
 
-def test_a_pod_that_sets_a_variable_of_the_vendor_has_a_warning():
+def test_a_pod_that_sets_a_variable_of_the_vendor_gets_a_warning():
     env = [{"name": "NCCL_FASTRAK_USE_SNAP", "value": "0"}]
     outcome = admission.plan(decode_pod(pod(gpus(8, env=env))), TCPXO, build_facts())
     assert [warning.code for warning in outcome.warnings] == ["N66"]

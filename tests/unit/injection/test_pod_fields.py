@@ -67,7 +67,7 @@ def test_the_fabrics_scheduler_places_pods_that_name_no_other():
     assert "schedulerName" not in admit_pod(pod(), fabric())["spec"]
 
 
-def test_host_paths_are_read_only_and_two_mounts_of_a_config_map_share_a_volume():
+def test_host_paths_are_mounted_read_only_and_a_config_map_has_one_volume():
     tree = admit_pod(pod(build_memory_container()), MOUNTED)
     mounts = {mount["mountPath"]: mount for mount in tree["spec"]["containers"][0]["volumeMounts"]}
     assert mounts["/usr/local/vendor"]["readOnly"] is True

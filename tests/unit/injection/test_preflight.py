@@ -51,14 +51,14 @@ def test_the_init_container_is_the_first_and_has_the_values_of_the_policy():
     assert "preflight" not in read_record(after)["skipped"]
 
 
-def test_a_left_out_preflight_has_a_reason_in_the_record():
+def test_the_record_has_the_reason_for_leaving_out_the_preflight():
     after = admit_pod(pod(annotations={"railwright.io/skip": "preflight"}), fabric(ON))
     assert read_skipped(after)["preflight"] == "by annotation railwright.io/skip"
     assert "initContainers" not in after["spec"]
 
 
 @pytest.mark.parametrize("place", ["initContainers", "containers"])
-def test_a_users_container_of_that_name_is_refused_with_the_fix(place):
+def test_a_container_of_the_user_with_the_name_of_the_preflight_is_refused(place):
     theirs = {"name": NAME, "image": "i", "command": ["sh", "-c", "railwright preflight"]}
     tree = pod(gpus(8), theirs) if place == "containers" else pod(initContainers=[theirs])
     assert f"spec.{place} has a container named {NAME}" in get_refusal(tree, fabric(ON))
@@ -69,7 +69,7 @@ def test_a_users_container_of_that_name_is_refused_with_the_fix(place):
 # --- it sees what the ranks see ---------------------------------------------------------------------------
 
 
-def test_the_init_container_requests_the_devices_of_one_chosen_container():
+def test_the_preflight_requests_the_devices_of_one_target_container():
     limits = preflight(admit_pod(pod(), fabric(ON)))["resources"]["limits"]
     assert limits == {"nvidia.com/mlx5_0": "1", "nvidia.com/mlx5_1": "1"}
     pool = "[{name: a, network: prod/vf, resource: x.y/vf}, {name: b, network: prod/vf, resource: x.y/vf}]"
@@ -81,7 +81,7 @@ def test_the_init_container_requests_the_devices_of_one_chosen_container():
     assert preflight(admit_pod(skipping, fabric(ON)))["resources"]["limits"] == {"nvidia.com/mlx5_0": "3"}
 
 
-def test_the_init_container_knows_that_several_containers_request_devices():
+def test_the_preflight_gets_an_option_if_several_containers_request_devices():
     assert parse_arguments(admit_pod(pod(), fabric(ON))).several_containers is False
     both = pod(gpus(4, "a"), gpus(4, "b"), annotations={"railwright.io/containers": "a,b"})
     assert parse_arguments(admit_pod(both, fabric(ON))).several_containers is True
@@ -95,19 +95,19 @@ def test_the_init_container_knows_that_several_containers_request_devices():
     ("written", "interfaces"),
     [("", ["net1", "net2"]), ("other/x", ["net2", "net3"]), ("lan3@mine", ["net2", "mine"])],
 )
-def test_each_rail_is_expected_at_the_interface_that_multus_creates(written, interfaces):
+def test_the_preflight_expects_rails_at_the_interfaces_that_multus_creates(written, interfaces):
     policy = fabric(ON)
     tree = pod(annotations={"k8s.v1.cni.cncf.io/networks": written} if written else {})
     at = build_facts(networks={("prod", "lan2"): None, ("prod", "lan3"): None, ("other", "x"): None})
     assert [rail.interface for rail in parse_arguments(admit_pod(tree, policy, at)).rails] == interfaces
 
 
-def test_the_users_own_list_of_devices_is_checked():
+def test_the_preflight_checks_the_device_list_of_the_user():
     after = admit_pod(pod(gpus(8, env=[{"name": "NCCL_IB_HCA", "value": "mlx5"}])), fabric(ON))
     assert preflight(after)["env"] == [{"name": "NCCL_IB_HCA", "value": "mlx5"}, NODE_NAME]
 
 
-def test_a_value_with_a_dollar_is_not_expanded_by_kubelet():
+def test_a_dollar_in_a_value_is_escaped_so_that_kubelet_does_not_expand_it():
     after = admit_pod(pod(), fabric(ON + "    env: {NCCL_X: $(HOME)$}\n"))
     assert "NCCL_X=$$(HOME)$$" in preflight(after)["command"]
 
@@ -147,7 +147,7 @@ def test_the_preflight_has_the_device_files_and_privileges_of_the_ranks():
         ({"runAsNonRoot": False}, {"runAsNonRoot": True}, False),
     ],
 )
-def test_the_preflight_knows_whether_the_ranks_run_as_root(own, of_pod, non_root):
+def test_the_preflight_gets_the_option_non_root_unless_the_ranks_run_as_root(own, of_pod, non_root):
     policy = fabric(ON + "    security: {capabilities: [IPC_LOCK]}\n")
     after = admit_pod(pod(gpus(8, securityContext=own), securityContext=of_pod), policy)
     assert parse_arguments(after).non_root is non_root
@@ -158,7 +158,7 @@ def test_the_preflight_knows_whether_the_ranks_run_as_root(own, of_pod, non_root
 
 
 @pytest.mark.parametrize(("more", "warn"), [("", False), (", onFailure: fail", False), (", onFailure: warn", True)])
-def test_the_policy_says_whether_a_broken_rail_stops_the_pod(more, warn):
+def test_key_on_failure_of_the_policy_decides_whether_a_broken_rail_stops_the_pod(more, warn):
     policy = fabric(ON.replace("mtu: 4200", f"mtu: 4200{more}"))
     assert parse_arguments(admit_pod(pod(), policy)).warn is warn
 

@@ -201,7 +201,7 @@ def add_labels(tree: dict, **more: str) -> dict:
 
 def role(tree: dict) -> context.Role:
     pod = decode_pod(tree)
-    return context.find_role(pod, is_accelerated=bool(accelerators.find_containers(pod, (GPU,))))
+    return context.find_role(pod, is_accelerated=bool(accelerators.find_accelerated_containers(pod, (GPU,))))
 
 
 def read(tree: dict) -> Expected:

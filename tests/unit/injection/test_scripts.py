@@ -21,12 +21,12 @@ def test_a_sourced_script_leaves_command_and_arguments_unchanged(command, args):
 
 
 @pytest.mark.parametrize("by", [fabric(), fabric("    sourceScript: /v/env.sh\n")], ids=["plain", "sourced"])
-def test_lint_reads_the_command_after_the_sourced_script(by):
+def test_lint_reads_the_command_that_follows_a_sourced_script(by):
     tree = pod(gpus(8, command=["bash", "-c", "export NCCL_IB_DISABLE=1; train"]))
     assert "N31" in [warning.code for warning in admission.plan(decode_pod(tree), by, build_facts()).warnings]
 
 
-def test_a_container_without_a_command_gets_a_warning_and_no_guess():
+def test_a_container_without_a_command_is_left_unchanged_with_a_warning():
     tree = pod(gpus(8, args=["--x"]))
     assert "has no command, so /v/env.sh is not sourced" in list_messages(plan_pod(tree, BY))[0]
     after = admit_pod(tree, BY)

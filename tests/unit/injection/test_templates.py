@@ -195,7 +195,7 @@ def test_a_volcano_template_gets_a_mount_beside_the_volumes_of_its_job():
     assert [volume["name"] for volume in spec["volumes"]] == ["railwright-shm"]
 
 
-def test_malformed_claim_templates_are_left_to_the_api_of_their_kind():
+def test_malformed_volume_claim_templates_do_not_prevent_the_devices():
     for malformed in (None, 7, "x", {}, [None, 7, {"metadata": None}, {"metadata": {"name": 7}}]):
         for row, spec in (
             (working.get_kind("StatefulSet.apps"), {"volumeClaimTemplates": malformed}),

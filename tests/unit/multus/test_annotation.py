@@ -70,7 +70,7 @@ def test_a_clash_of_interfaces_is_found_at_admission_and_names_both(text, said):
 
 
 @pytest.mark.parametrize("text", ["a@net9,b,c@rail2", "a,b,c", "a@net1,b", ""])
-def test_distinct_interfaces_pass(text):
+def test_attachments_with_different_interface_names_are_accepted(text):
     network_selection.check_interfaces(network_selection.parse(text, "team"))
 
 

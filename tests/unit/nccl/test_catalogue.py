@@ -10,7 +10,7 @@ def test_the_catalogue_has_each_variable_once_in_order():
     rows = catalogue.list_variables()
     assert len(rows) == len({row.name for row in rows}) == 459
     assert list(rows) == sorted(rows, key=lambda row: row.name)
-    assert all(catalogue.find(row.name) is row for row in rows)
+    assert all(catalogue.find_variable(row.name) is row for row in rows)
     assert sum(row.parser == "strtoll-base0" for row in rows) == 197
 
 
@@ -39,8 +39,8 @@ def test_every_word_is_allowed_and_its_case_counts_only_in_case_sensitive_rows()
 
 def test_a_number_consists_of_decimal_digits_only():
     for text in ("", "true", "0x10", "010", "22s", " 7", "7 ", "+7", "\u0667", "7\n", "9" * 5000):
-        assert not catalogue.find("NCCL_IB_TIMEOUT").allows(text), text
-        assert not catalogue.find("NCCL_MNNVL_UUID").allows(text), text  # a number without a range
+        assert not catalogue.find_variable("NCCL_IB_TIMEOUT").allows(text), text
+        assert not catalogue.find_variable("NCCL_MNNVL_UUID").allows(text), text  # a number without a range
 
 
 MEANT = {

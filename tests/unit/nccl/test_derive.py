@@ -54,7 +54,7 @@ EVERY = read_facts(*FACTS_TABLE)
 
 def derive_variables(transport, nccl=EVERY, devices=("mlx5_bond_0",), primary="eth0", *, is_foreign=False):
     fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl, primary_interface=primary)
-    return derive.derive(derive.Case(fabric, devices, is_foreign))
+    return derive.derive(derive.RankFacts(fabric, devices, is_foreign))
 
 
 def settings(*args, **more):
@@ -111,7 +111,7 @@ def derive_library_variables(transport: str, nccl: model.Nccl = model.Nccl(), de
     fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
     return {
         variable.name: variable.value
-        for variable in derive.derive(derive.Case(fabric, devices, False), derive.LIBRARY_ROWS)
+        for variable in derive.derive(derive.RankFacts(fabric, devices, False), derive.LIBRARY_ROWS)
     }
 
 
@@ -133,7 +133,7 @@ def test_other_libraries_get_the_rails_devices_and_the_interface(transport, devi
     assert derive_library_variables(transport, FACTS) == BOOTSTRAP | devices
 
 
-def test_nvshmem_and_ucx_get_the_facts_of_a_roce_fabric():
+def test_on_roce_nvshmem_and_ucx_get_gid_index_address_range_and_traffic_class():
     assert derive_library_variables("roce", FACTS) == BOOTSTRAP | DEVICES | {
         "NVSHMEM_IB_ADDR_RANGE": "10.0.0.0/8",
         "NVSHMEM_IB_GID_INDEX": "3",
@@ -172,7 +172,7 @@ def test_ucx_tls_values_with_rdma_transports_are_recognized():
 def test_no_address_range_is_derived_on_the_host_network(transport, host_network):
     nccl = model.Nccl(address_range="10.0.0.0/8")
     fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
-    case = derive.Case(fabric, ("mlx5_bond_0",), host_network)
+    case = derive.RankFacts(fabric, ("mlx5_bond_0",), host_network)
     variables = {variable.name for variable in (*derive.derive(case), *derive.derive(case, derive.LIBRARY_ROWS))}
     names = {"NCCL_IB_ADDR_RANGE"} | ({"NVSHMEM_IB_ADDR_RANGE"} if transport == "roce" else set())
     assert variables & {"NCCL_IB_ADDR_RANGE", "NVSHMEM_IB_ADDR_RANGE"} == (set() if host_network else names)

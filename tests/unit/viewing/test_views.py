@@ -73,7 +73,7 @@ def test_gangs_are_filtered_by_namespace_and_by_waiting(view):
     assert "and -A exclude each other" in view("gangs", "-n", "prod", "-A")[2]
 
 
-def test_json_and_yaml_are_the_same_and_have_every_rank(view):
+def test_the_json_and_the_yaml_of_gangs_are_equal_and_list_every_rank(view):
     document = json.loads(view("gangs", "-o", "json")[1])
     assert [(gang["key"], len(gang["ranks"])) for gang in document] == [
         ("prod/llama", 8),

@@ -173,7 +173,7 @@ def subnet(*texts: str):
 )
 def test_an_address_range_without_addresses_of_the_networks_is_a_warning(range_, subnets, warned):
     text = ROCE + f'    nccl: {{addressRange: "{range_}"}}\n'
-    cluster = (LANS, dict(zip(LANS, map(ipam.Configuration, subnets), strict=True)))
+    cluster = (LANS, dict(zip(LANS, map(ipam.NetworkConfiguration, subnets), strict=True)))
     response = answer({"policy.yaml": text}, cluster=cluster)
     assert response["allowed"]
     assert [warning.partition(":")[0] for warning in response.get("warnings", ())] == ["AddressesDiffer"] * warned
@@ -197,7 +197,7 @@ def test_gpus_that_no_node_has_are_a_warning():
 
 
 def test_a_network_whose_configuration_is_no_json_is_a_warning():
-    configurations = dict.fromkeys(LANS, ipam.read('{"type": "macvlan",}'))
+    configurations = dict.fromkeys(LANS, ipam.read_configuration('{"type": "macvlan",}'))
     (warning,) = answer({"policy.yaml": ROCE}, cluster=(LANS, configurations))["warnings"]
     assert warning.startswith(
         "NetworkInvalid: fabrics.f.rails: spec.config of NetworkAttachmentDefinition prod/lan0 is invalid (line 1, "

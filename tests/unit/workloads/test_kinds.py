@@ -47,7 +47,7 @@ def webhooks() -> dict[str, dict]:
 
 
 @pytest.mark.parametrize("name", ["workloads", "namespaced-workloads"])
-def test_the_manifests_have_exactly_the_registered_kinds(name):
+def test_the_manifests_of_railwright_name_exactly_the_kinds_in_the_registry(name):
     hook = webhooks()[f"{name}.railwright.io"]
     rules = hook["rules"]
     reviewed = {

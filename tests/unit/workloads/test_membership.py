@@ -18,7 +18,7 @@ GROUP = "scheduling.k8s.io/group-name"
 VOLCANO = {GROUP: "job-1f"}
 
 
-def test_the_first_matching_source_names_the_gang():
+def test_the_first_label_or_owner_that_matches_names_the_gang():
     owner = {"kind": "ReplicaSet", "name": "rs", "uid": "u"}
     in_tree = {"schedulingGroup": {"podGroupName": "pg"}}  # the Job controller writes one for each Job
     for of, gang in (
@@ -37,7 +37,7 @@ def test_volcanos_job_id_and_annotation_name_one_gang():
     assert membership.find_gang(pod(), "ns/job-1f") == membership.find_gang(pod(annotations=VOLCANO))
 
 
-def test_ranks_are_ordered_as_numbers():
+def test_ranks_are_ordered_by_the_number_in_their_name_not_by_its_text():
     names = ["j-worker-10", "j-worker-9", "j-worker-2"]
     assert sorted(names, key=lambda n: membership.find_rank(pod(n))) == ["j-worker-2", "j-worker-9", "j-worker-10"]
 

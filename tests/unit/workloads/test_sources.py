@@ -107,7 +107,7 @@ def strip(component):
     container["securityContext"]["capabilities"]["add"].remove("IPC_LOCK")
 
 
-def test_labelled_components_of_dynamo_with_sglang_get_the_published_pods():
+def test_dynamo_components_with_a_label_get_the_pods_of_the_published_manifest():
     published = templates.expand(read("dynamo"), "default")
     assert [(pod.part, pod.pods) for pod in published] == [
         ("component Frontend", 1),

@@ -7,12 +7,12 @@ from railwright.fabric.nccl import catalogue
 
 
 def _is_unknown_name(name: str) -> bool:
-    return name[: len(catalogue.PREFIX)].upper() == catalogue.PREFIX and catalogue.find(name) is None
+    return name[: len(catalogue.PREFIX)].upper() == catalogue.PREFIX and catalogue.find_variable(name) is None
 
 
 def _match_status(*statuses: catalogue.Status) -> Callable[[str], bool]:
     """Return a function that is true for the name of a variable with one of these statuses in the catalogue."""
-    return lambda name: (row := catalogue.find(name)) is not None and row.status in statuses
+    return lambda name: (row := catalogue.find_variable(name)) is not None and row.status in statuses
 
 
 @rule("N01", Severity.WARNING, settings=_is_unknown_name)
@@ -31,7 +31,7 @@ def check_unknown_name(setting: Setting, ranks: RankContext) -> Iterator[str]:
 
 
 def _suggest_name(name: str) -> str:
-    if catalogue.find(name.upper()) is not None:
+    if catalogue.find_variable(name.upper()) is not None:
         return f"write {name.upper()} in upper case"
     near = catalogue.suggest_name(name)
     return f"did you mean {near}?" if near else "remove it, or correct its spelling"
@@ -49,7 +49,7 @@ def check_nccl_release(setting: Setting, ranks: RankContext) -> Iterator[str]:
     Source: release tags of NVIDIA/nccl; later names: strings of the nvidia-nccl packages 2.31.2 and 2.32.3; for example
     the queue pair count in oracle-quickstart/oci-hpc-oke; PyTorch torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp.
     """
-    row = catalogue.get(setting.name)
+    row = catalogue.get_variable(setting.name)
     if row.status == "removed":
         when = f"after {row.last_seen}" if row.last_seen else "any more"
         advice = f"use {row.deprecated_by}" if row.deprecated_by else "remove it: there is no replacement"

@@ -20,7 +20,7 @@ def _is_checked(name: str, *, numbers: bool) -> bool:
 
     The rule for words leaves out the variables that have a rule of their own.
     """
-    row = catalogue.find(name)
+    row = catalogue.find_variable(name)
     is_read = row is not None and row.status in _READ and row.is_numeric == numbers
     return is_read and (numbers or name not in _CHECKED_BY_OTHER_RULES)
 
@@ -38,8 +38,8 @@ def check_number(setting: Setting, _: RankContext) -> Iterator[str]:
     Source: NVIDIA/nccl src/misc/param.cc, src/transport/net_ib/connect.cc and user guide; NVIDIA/nccl issue 1814;
     observed on 2.27.7 to 2.32.3.
     """
-    text, row = setting.text, catalogue.get(setting.name)
-    if text and not integers.is_plain(text):
+    text, row = setting.text, catalogue.get_variable(setting.name)
+    if text and not integers.is_unambiguous(text):
         is_switch = isinstance(row.allowed, catalogue.Enumeration) and len(row.allowed.values) == 2
         fix = f"write {row.words.replace(' ', ' or ')}" if is_switch else "write decimal digits without a leading zero"
         number = integers.parse(text)
@@ -65,7 +65,7 @@ def check_word(setting: Setting, ranks: RankContext) -> Iterator[str]:
     Source: NVIDIA/nccl src/graph/paths.cc, src/graph/topo.cc, src/misc/socket.cc, src/transport/net_ib/connect.cc and
     src/debug.cc, observed on 2.30.7.
     """
-    text, row = setting.text, catalogue.get(setting.name)
+    text, row = setting.text, catalogue.get_variable(setting.name)
     find_problems = _GRAMMARS.get(setting.name)
     if find_problems is not None:
         yield from find_problems(text, ranks) if text else ()
@@ -125,7 +125,9 @@ _GRAMMARS: Mapping[str, Callable[[str, RankContext], Iterator[str]]] = {
 _PREFIXES = ("GLOO_", "NVSHMEM_", "TP_SOCKET_", "UCX_")  # variables of other libraries
 
 
-@rule("N11", Severity.ERROR, settings=lambda name: name.startswith(_PREFIXES) or catalogue.find(name) is not None)
+@rule(
+    "N11", Severity.ERROR, settings=lambda name: name.startswith(_PREFIXES) or catalogue.find_variable(name) is not None
+)
 def check_quotes_and_blanks(setting: Setting, _: RankContext) -> Iterator[str]:
     """The value is empty, or has quotes or blanks around it.
 
@@ -135,7 +137,7 @@ def check_quotes_and_blanks(setting: Setting, _: RankContext) -> Iterator[str]:
 
     Source: NVIDIA/nccl src/misc/param.cc, observed.
     """
-    value, text, row = setting.value, setting.text, catalogue.find(setting.name)
+    value, text, row = setting.value, setting.text, catalogue.find_variable(setting.name)
     if value is None or (value and value == text) or (row is not None and value == row.default_text):
         return
     if not value:

@@ -195,7 +195,7 @@ class ClusterState:
         """
         labels = node.labels
         if hypernodes.has_level(domains):
-            labels = {**labels, **self.hyper_nodes.read_values(node.name, labels)}
+            labels = {**labels, **self.hyper_nodes.find_hypernodes(node.name, labels)}
         return topology.read_domains(labels, domains, rails)
 
     # --- events ---------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class ClusterState:
         self._claimable.pop(name, None)
         self._offered.pop(name, None)
         self.nodes_with_broken_rails.discard(name)
-        self.hyper_nodes.forget(name)
+        self.hyper_nodes.forget_node(name)
         self.nodes_version += 1
         self._record_change(name)
 

@@ -56,7 +56,7 @@ def check(data: bytes) -> None:
     for key in {network.key for network in (*theirs, *ours)}:
         counts = [[network.key for network in some].count(key) for some in (theirs, ours, after)]
         assert counts[2] == max(counts[:2])
-    assert merge(merged.text, ours, "team") == network_selection.Merged(merged.text, after, 0)
+    assert merge(merged.text, ours, "team") == network_selection.MergedAnnotation(merged.text, after, 0)
     _check_words(text, merged.text, len(theirs))
     try:
         network_selection.check_interfaces(after)
