@@ -1,6 +1,6 @@
-"""Plans the injection of a pod, and lints the injected pod. Injection and lint do not import each other.
+"""Plans the injection of a pod and lints the injected pod: the packages injection and lint do not import each other.
 
-Only findings that the pod's author can fix become warnings, so those about values from the operator's policy do not.
+Only findings that the pod's author can fix become warnings. Findings about values of the operator's policy do not.
 """
 
 from collections.abc import Collection, Sequence
@@ -62,7 +62,7 @@ def plan_template(
 def lint_injected(injected: injection.Injection, policy: policies.Policy) -> tuple[reason.Reason, ...]:
     """Return the warnings of lint about a pod after its injection. Never raises.
 
-    A launcher has no rails, and passes settings to ranks in other pods.
+    A launcher has no rails; what is linted are the settings that it passes to ranks in other pods.
     """
     return _lint_pod(injected, build_fabric_use(injected, policy.document))
 
@@ -70,7 +70,7 @@ def lint_injected(injected: injection.Injection, policy: policies.Policy) -> tup
 def lint_recorded(pod: views.Pod, policy: policies.Policy | None) -> tuple[reason.Reason, ...]:
     """Return the warnings of lint about a pod that was injected earlier. Never raises.
 
-    If the policy lacks its fabric, only rules without a fabric are used, and changes in the record are ignored.
+    If the policy lacks the pod's fabric, only rules that need no fabric run, and no variable in the record is reported.
     """
     record = intent.read_record(pod)
     fabric = policy.document.fabrics.get(record.fabric) if policy is not None else None
@@ -102,7 +102,7 @@ def lint_recorded(pod: views.Pod, policy: policies.Policy | None) -> tuple[reaso
 def _lint_pod(
     injected: injection.Injection, use: rank_contexts.FabricUse, ignored: Collection[str] = ()
 ) -> tuple[reason.Reason, ...]:
-    """Return the warnings about an injected pod, without those about the `ignored` entries of its record."""
+    """Return the warnings about an injected pod. Variables in the `ignored` entries of its record are not reported."""
     pod, networks = injected.pod, injected.networks
     if len(injected.changes) > _MAX_CHANGES or _count_characters(pod, networks) > _MAX_SIZE:
         return _TOO_LARGE
@@ -112,7 +112,7 @@ def _lint_pod(
         planned = _list_trusted_variables(injected, use)
         for index in injected.targets:
             container = pod.spec.containers[index]
-            if not _may_report(container, planned):
+            if not _may_report_variable(container, planned):
                 continue
             if injected.has_rails:
                 found = engine.check_ranks(rank_contexts.build_context(pod, index, job))
@@ -136,10 +136,10 @@ def _lint_pod(
 def _list_trusted_variables(
     injected: injection.Injection, use: rank_contexts.FabricUse
 ) -> Collection[tuple[str, str | None]]:
-    """Return the names and values of a plan's variables; none if lint may report one of them.
+    """Return name and value of each variable that the plan sets; () if lint may report one of them.
 
-    Lint may report three kinds: an interface other than eth0, which the pod may lack; an exclusive device, if the
-    author requests fewer; and a variable of the policy's `env`, which may contradict a derived value.
+    Lint may report an interface other than eth0, which the pod may lack; a list of exclusive devices, of which the
+    author may request fewer; and a variable of the policy's `env` that may contradict a derived value.
     """
     fabric = use.fabric
     if fabric is None:
@@ -153,11 +153,10 @@ def _list_trusted_variables(
     return injected.planned
 
 
-def _may_report(container: views.Container, planned: Collection[tuple[str, str | None]]) -> bool:
-    """True if some rule may report a variable of a container.
+def _may_report_variable(container: views.Container, planned: Collection[tuple[str, str | None]]) -> bool:
+    """True if a lint rule may report a variable of a container, present or missing.
 
-    `planned` has the names and values that its plan adds, without values that a rule may report. If a container has no
-    other variables that a rule reads, only a missing variable can be reported.
+    No rule reports the variables in `planned`, which are those of `_list_trusted_variables`.
     """
     settings = [(entry.name, entry.value) for entry in container.env if entry.name.startswith(commands.RELEVANT)]
     own = [name[: engine.LONGEST_NAME] for name, value in settings if (name, value) not in planned]
@@ -171,7 +170,7 @@ def _may_report(container: views.Container, planned: Collection[tuple[str, str |
 
 
 def _count_characters(pod: views.Pod, networks: Sequence[object]) -> int:
-    """Return roughly how many characters of a pod lint reads. Settings have limits of their own."""
+    """Return roughly how many characters of a pod lint reads, without variables, which have a limit of their own."""
     entries, characters = len(pod.spec.volumes) + len(networks), len(pod.metadata.annotations.get(names.NCCL_CONF, ""))
     for container in pod.spec.containers:
         entries += len(container.volume_mounts)
@@ -181,7 +180,7 @@ def _count_characters(pod: views.Pod, networks: Sequence[object]) -> int:
 
 
 def _check_launcher(pod: views.Pod, index: int, use: rank_contexts.FabricUse) -> tuple[rule_types.Finding, ...]:
-    """Return the findings about the settings in a launcher's mpirun command, and about those for its ranks."""
+    """Return the findings about the settings that a launcher's mpirun command passes to its ranks."""
     settings = rank_contexts.limit_settings(rank_contexts.list_passed_settings(pod, index, rank_contexts.MAX_COMMAND))
     container = pod.spec.containers[index]
     is_benchmark = rank_contexts.read_command_settings(container, rank_contexts.MAX_COMMAND).is_benchmark
@@ -196,7 +195,7 @@ def _check_launcher(pod: views.Pod, index: int, use: rank_contexts.FabricUse) ->
 
 
 def _can_author_fix(finding: rule_types.Finding, use: rank_contexts.FabricUse, container: views.Container) -> bool:
-    """True for a finding about a variable, unless its value is a literal of the policy: in `env`, or in nccl.conf.
+    """True for a finding about a variable, unless its value is a literal of the policy in `env` or in nccl.conf.
 
     The policy also determines capabilities, mounts and networks, so the author cannot fix findings about those.
     """

@@ -1,4 +1,4 @@
-"""A cache with a bounded number of values, and mappings whose equal strings are one object.
+"""A cache of limited size, and a function that interns the strings of mappings.
 
 Keys are values or versions, never identities of objects, so that equal inputs find equal results. Strings, such as
 names of labels, resources and namespaces, take most of a cache's memory, and thousands of nodes and pods share them.
@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 
 class BoundedCache(Generic[K, V]):
-    """Stores at most `capacity` values. A full cache is cleared. Not thread-safe: used by one event loop."""
+    """Stores at most `capacity` values, and is cleared when full. Not thread-safe: used by one event loop."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -27,7 +27,7 @@ class BoundedCache(Generic[K, V]):
         return self._values.get(key)
 
     def add(self, key: K, value: V) -> None:
-        """Store a value."""
+        """Store the value of a key. A full cache is cleared before."""
         if len(self._values) >= self._capacity:
             self._values.clear()
         self._values[key] = value

@@ -11,11 +11,11 @@ from railwright.fabric.policy import model as policies
 
 Devices = tuple[str, ...]
 Values = Mapping[str, AbstractSet[str | None]]
-"""Values of the labels that shapes match; None is a missing label, or any value that no shape names."""
+"""Label of nodes -> its possible values. None stands for a missing label, and for values that no node shape matches."""
 
 
 def find_devices(pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]) -> Devices | None:
-    """Return the policy's devices of the rails, if they are the same on every node that can run the pod."""
+    """Return the names of the rails' devices if they are the same on every node that can run the pod, else None."""
     possible = set((find_devices_by_shape(pod, document, rails) or {}).values())
     return possible.pop() if len(possible) == 1 else None
 
@@ -23,7 +23,7 @@ def find_devices(pod: views.Pod, document: policies.PolicyDocument, rails: Seque
 def find_device_of_each_rail(
     pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]
 ) -> Devices:
-    """Return the policy's device of each rail; "" without one, or if the device differs between possible nodes."""
+    """Return the device name of each rail; "" if the policy names none, or if nodes that can run the pod differ."""
     shapes = [*{id(shape): shape for shape in _find_possible_shapes(pod, document)}.values()]
 
     def find_device(rail: policies.Rail) -> str:
@@ -40,9 +40,9 @@ def find_device_of_each_rail(
 def find_devices_by_shape(
     pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]
 ) -> Mapping[str, Devices] | None:
-    """Return the devices of the rails by the name of each possible shape, or None if one of them is unknown.
+    """Return the device names of the rails by name of each shape that can run the pod; None if the policy lacks one.
 
-    Nodes without a shape have the name "". They count only if the rails have devices without one.
+    The key "" is for nodes without a shape. It is absent if the rails themselves name no devices.
     """
     default = list_devices_of_shape(rails)
     known: dict[str, Devices] = {}
@@ -56,14 +56,14 @@ def find_devices_by_shape(
 
 
 def list_devices_of_shape(rails: Sequence[policies.Rail], shape: policies.NodeShape | None = None) -> Devices | None:
-    """Return the devices of the rails on a shape; None if a rail has no device, or without rails."""
+    """Return the rails' device names on nodes of a shape, or without any; None if one is unknown, or without rails."""
     shape_devices = shape.devices if shape else {}
     devices = [shape_devices.get(rail.name, rail.device) for rail in rails]
     return tuple([device for device in devices if device]) if devices and all(devices) else None
 
 
 def _find_possible_shapes(pod: views.Pod, document: policies.PolicyDocument) -> Iterator[policies.NodeShape | None]:
-    """Yield the shapes of nodes that can run the pod, and None for nodes without a shape."""
+    """Yield the node shapes that can run the pod, and None if a node without a shape can run it."""
     shapes, known = document.node_shapes, dict[str, set[str | None]]()
     for shape in shapes:
         for key, value in shape.match.items():
@@ -90,7 +90,7 @@ def _implies_shape(allowed: Values, shape: policies.NodeShape, besides: str | No
 
 
 def _list_allowed_values(pod: views.Pod, known: Values) -> Iterator[Values]:
-    """Yield the values that each term of the required affinity allows, together with the node selector.
+    """Yield the label values of nodes that match both a term of the required affinity and the node selector.
 
     A term without requirements matches no node (Kubernetes' API). Comparisons of numbers are ignored.
     """

@@ -101,7 +101,7 @@ class Tree:
             self._on_change()
 
     def forget_node(self, node: str) -> None:
-        """Remove a deleted node."""
+        """Remove what is cached about a deleted node."""
         self._positions.pop(node, None)
 
     def find_hypernodes(self, node: str, labels: Labels) -> Mapping[str, str]:
@@ -135,7 +135,7 @@ class Tree:
 
 
 class _Position(NamedTuple):
-    """The HyperNodes of a node by level, and the problems found there."""
+    """The HyperNodes that contain a node, by key of their level, and messages about contradicting memberships."""
 
     values: Mapping[str, str]
     problems: Sequence[str]
@@ -205,9 +205,10 @@ def _list_ancestors(
 
 
 def _check_hypernode_member(name: str, selector: Selector, specs: Mapping[str, Spec]) -> str:
-    """Return why a HyperNode may not have this member; "" if it may. Only a lower tier may, so there are no cycles.
+    """Return why a HyperNode cannot be a member of the HyperNode `name`, "" if it can. Its tier must be lower.
 
-    Volcano reads no other selectors here (1.15.1, pkg/scheduler/api/hyper_node_info.go, BuildHyperNodeCache).
+    Lower tiers rule out cycles. Volcano reads only exact names of member HyperNodes (1.15.1,
+    pkg/scheduler/api/hyper_node_info.go, BuildHyperNodeCache).
     """
     tier = specs[name].tier
     if not selector.exact_match:
@@ -240,7 +241,7 @@ def _check_selector(name: str, selector: Selector) -> str:
 
 
 def _selects_node(match: LabelMatch, pattern: re.Pattern[str] | None, node: str, labels: Labels) -> bool:
-    """True if a pattern, or without one a label selector, matches a node.
+    """True if the pattern matches a node's name, or, without a pattern, the label selector matches its labels.
 
     An empty selector selects nothing (Volcano's GetMembers).
     """

@@ -231,7 +231,7 @@ def format_resource(resource: str) -> str:
 
 
 def fill_resources(name: str, fabric: model.Fabric, networks: Networks) -> model.Fabric:
-    """Return the fabric with a resource for each rail that has only a network, or comes as claims."""
+    """Return the fabric with a resource for each rail: that of its network, or for claims that of `name_resource`."""
     if fabric.claims is not None:
         named = [msgspec.structs.replace(rail, resource=names.name_resource(name, rail.name)) for rail in fabric.rails]
         return msgspec.structs.replace(fabric, rails=tuple(named))
@@ -270,7 +270,7 @@ def find_rails_without_resource(pod: views.Pod, fabric: model.Fabric) -> tuple[s
 
 
 def find_requested_devices(requests: resources.Amounts, rails: Iterable[model.Rail]) -> tuple[Need, ...]:
-    """Return the devices that the resource requests alone need from each pool."""
+    """Return the devices that the resource requests of a pod need from each pool. Its annotations are ignored."""
     return tuple(
         Need(rails=own, resource=resource, amount=requests[resource])
         for resource, own in group_by_resource(rails).items()

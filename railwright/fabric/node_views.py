@@ -44,7 +44,7 @@ class NodeCondition(views.View, frozen=True):
 
 
 class NodeInfo(views.View, frozen=True):
-    """The versions on a node."""
+    """status.nodeInfo of a node: the version of its kubelet."""
 
     kubelet_version: str = ""
 

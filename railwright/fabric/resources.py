@@ -13,7 +13,7 @@ Amounts = Mapping[str, int]
 
 
 class FrozenAmounts(dict[str, int]):
-    """Amounts that never change, so that they can be a key. The hash is computed once."""
+    """Amounts that never change, so they can be a key of a dictionary. The hash is computed once."""
 
     __slots__ = ("_hash",)
 
@@ -91,7 +91,7 @@ class RequestReader:
     """
 
     def __init__(self, share: Callable[[FrozenAmounts], FrozenAmounts]) -> None:
-        """`share` returns one object for equal amounts."""
+        """`share` returns the same object for equal amounts, to save memory."""
         self._share = share
         self._read: tuple[object, ...] = ()  # everything that is read of the pod before
         self._requests = NO_AMOUNTS

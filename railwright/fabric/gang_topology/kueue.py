@@ -29,7 +29,7 @@ _GROUP_NAME = "railwright"  # of the two pod sets that are placed together
 
 
 def build_annotations(request: requests.TopologyRequest) -> requests.SchedulerFields:
-    """Return the topology annotations of each template with ranks."""
+    """Return Kueue's topology annotations for each template with ranks. Raises NotWrittenError."""
     _check_job(request)
     level = request.choose_level(requests.is_node_label)
     annotations = {_REQUIRED if request.is_required else _PREFERRED: level}
@@ -56,7 +56,7 @@ def _needs_slices(request: requests.TopologyRequest, level: str) -> bool:
 
 
 def _check_job(request: requests.TopologyRequest) -> None:
-    """Raise NotWrittenError if Kueue would reject the annotations, or not read them."""
+    """Raise NotWrittenError if Kueue would reject or ignore topology annotations of the job."""
     for template in request.workload.templates:
         for key in template.pod.metadata.annotations:
             if key.startswith(_PREFIX):

@@ -34,7 +34,7 @@ class TopologyPlan(msgspec.Struct, frozen=True):
     warnings: tuple[reason.Reason, ...] = ()
 
     def add_to(self, plan: template_plan.TemplatePlan) -> template_plan.TemplatePlan:
-        """Return the plan of a template with the template's topology annotations."""
+        """Return the plan of a template, with its topology annotations added to its changes."""
         return _add_annotations(plan, self.annotations.get(plan.template.title, {}))
 
 
@@ -96,7 +96,7 @@ def _build_fields(scheduler: str, request: requests.TopologyRequest) -> requests
 def _explain_fields(
     scheduler: str, request: requests.TopologyRequest, writing: requests.SchedulerFields
 ) -> reason.Reason:
-    """Return the reason for the written fields. The reason says if nothing keeps the segments together."""
+    """Return the reason for the written fields. It says so if no field keeps each segment in one domain."""
     fields = [".".join(frameworks.split_pointer(field)) for field in writing.fields]
     keys = sorted({key for annotations in writing.annotations.values() for key in annotations})
     is_divided = request.is_required and request.segment > 1 and request.closest != writing.level
@@ -115,7 +115,7 @@ def carry_over_topology(
 ) -> list[template_plan.TemplatePlan]:
     """Return the plans of an update, with the topology that the stored templates got at their creation.
 
-    It is added to a template only if the template has no topology for the same scheduler, which might contradict it.
+    A template in which the author wrote a topology for the same scheduler keeps only that: two might contradict.
     """
     pods = {template.title: template.pod for template in stored}
     carried = []
@@ -140,21 +140,21 @@ def _list_key_prefixes(annotations: Iterable[str]) -> frozenset[tuple[str, str]]
 
 
 def find_removed_topology(stored: Any, updated: Any) -> Mapping[str, Any]:
-    """Return the immutable field of a Volcano Job that an update lacks: JSON pointer -> stored value.
+    """Return {JSON pointer: stored value} for spec.networkTopology of a Volcano Job if an update removes it, else {}.
 
-    `stored` and `updated` are plain data. With another value, Volcano rejects the update.
+    The field is immutable, so Volcano rejects an update without it. `stored` and `updated` are plain data.
     """
     before, after = (frameworks.get_mapping(tree, "spec").get("networkTopology") for tree in (stored, updated))
     return {volcano.JOB_FIELD: before} if before is not None and after is None else {}
 
 
 def has_written_job_field(stored: Iterable[templates.Template]) -> bool:
-    """True if the record of a template says that the field of a Volcano Job was written."""
+    """True if the topology record of a template says that railwright wrote spec.networkTopology of a Volcano Job."""
     return any(volcano.JOB_FIELD in intent.read_topology(template.pod).fields for template in stored)
 
 
 def find_fabric(plans: Sequence[template_plan.TemplatePlan], document: model.PolicyDocument) -> model.Fabric | None:
-    """Return the workload's fabric; None if it has none or several, in mode `warn`, or without topology."""
+    """Return the only fabric of a workload; None in mode `warn`, with several fabrics, or if it has no topology."""
     fabrics = {planned.injection.fabric for planned in plans if planned.injection is not None}
     if len(fabrics) != 1 or not all(planned.is_enforced for planned in plans):
         return None
@@ -174,7 +174,7 @@ def _build_part(workload: templates.Workload, planned: template_plan.TemplatePla
 
 
 def _has_topology_from_railwright(plans: Sequence[template_plan.TemplatePlan], tree: Any) -> bool:
-    """True if the workload has all topology annotations and fields that a template's record lists."""
+    """True if the workload has a topology annotation or field that the record of one of its templates lists."""
     for planned in plans:
         annotations = planned.template.pod.metadata.annotations
         if any(key in annotations for key in intent.read_topology(planned.template.pod).annotations):
@@ -189,7 +189,7 @@ def _build_annotations(
     why: reason.Reason,
     annotations: Mapping[str, Mapping[str, str]] = {},
 ) -> Mapping[str, Mapping[str, str]]:
-    """Return the annotations of each template that opted in, with the record."""
+    """Return the topology annotations and the topology record of each template that opted in, by its title."""
     annotated = {}
     for title in [planned.template.title for planned in plans if planned.injection is not None]:
         own = annotations.get(title, {})
@@ -199,7 +199,7 @@ def _build_annotations(
 
 
 def _add_annotations(planned: template_plan.TemplatePlan, annotations: Mapping[str, str]) -> template_plan.TemplatePlan:
-    """Return the plan of a template that also gets these annotations."""
+    """Return the plan of a template, with these annotations added to its changes."""
     pod = planned.template.pod
     draft = drafts.Draft(pod)
     for key, value in annotations.items():

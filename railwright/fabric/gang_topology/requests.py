@@ -1,6 +1,6 @@
 """A topology request: the gang of a workload that is being created, and the levels of domains that the policy names.
 
-The module of each scheduler reads it, and returns the fields of the scheduler.
+`kueue` and `volcano` translate it into fields of their scheduler.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ REQUIRED, OFF = "required", "off"
 
 
 class TemplatePods(msgspec.Struct, frozen=True):
-    """The pods of one template of a gang. `pod` is the pod that will be created."""
+    """The pods that a controller creates from one template of a gang. `pod` is one of them, `pods` their number."""
 
     template: templates.Template
     pod: views.Pod
@@ -55,9 +55,9 @@ class TopologyRequest(msgspec.Struct, frozen=True):
         return sum(part.pods for part in self.ranks)
 
     def choose_level(self, is_known: Callable[[str], bool]) -> str:
-        """Return the level to ask for: the widest that the scheduler knows if one is required, otherwise the closest.
+        """Return the key of the level to ask for: the widest if the gang must be in one domain, otherwise the closest.
 
-        Raises NotWrittenError without one.
+        `is_known` tells which keys the scheduler reads. Raises NotWrittenError if it reads none.
         """
         known_keys = [key for key in presets.list_single_keys(self.placement) if is_known(key)]
         if not known_keys:
@@ -76,7 +76,7 @@ class TopologyRequest(msgspec.Struct, frozen=True):
 
 
 class NotWrittenError(Exception):
-    """Raised with the reason why no topology is written."""
+    """Raised if railwright writes no topology. `reason` says why."""
 
     def __init__(self, message: str, fix: str = "", code: AdmissionCode = AdmissionCode.TOPOLOGY_NOT_WRITTEN) -> None:
         super().__init__(message)
@@ -84,17 +84,17 @@ class NotWrittenError(Exception):
 
 
 def build_authored_error(field: str) -> NotWrittenError:
-    """Return the error for a field that the author has set."""
+    """Return the NotWrittenError for a topology field that the author has set."""
     return NotWrittenError(f"{field} is set in the manifest, so railwright sets no topology constraint")
 
 
 def is_node_label(key: str) -> bool:
-    """True if the key is that of a node label, not of a level of HyperNodes."""
+    """True if a domain key is a node label, not a level of HyperNodes."""
     return key not in hypernodes.LEVELS
 
 
 class SchedulerFields(msgspec.Struct, frozen=True):
-    """Holds a topology in the fields of one scheduler. `level` is the key that it names, "" for none."""
+    """The topology fields of one scheduler. `level` is the domain key that they name, "" if they name none."""
 
     level: str
     fields: Mapping[str, Any] = {}  # JSON pointer of the workload -> value

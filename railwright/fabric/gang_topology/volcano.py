@@ -36,7 +36,7 @@ _OWN_KEYS = (MODE, HIGHEST_TIER, volcano.GROUP_ANNOTATION)
 
 
 def build_job_field(request: TopologyRequest) -> SchedulerFields:
-    """Return the field of a Volcano Job, unless the Job or a partition of its tasks has one."""
+    """Return spec.networkTopology for a Volcano Job. Raises NotWrittenError if the author has set a topology."""
     spec = frameworks.get_mapping(request.workload.tree, "spec")
     tasks = [task for task in frameworks.get_list(spec, "tasks") if isinstance(task, dict)]
     if spec.get("networkTopology") is not None:
@@ -51,9 +51,9 @@ def build_job_field(request: TopologyRequest) -> SchedulerFields:
 
 
 def build_annotations(request: TopologyRequest) -> SchedulerFields:
-    """Return the annotations of pod templates, unless one names a topology or a PodGroup.
+    """Return topology annotations for all pod templates. Raises NotWrittenError if one names a topology or a PodGroup.
 
-    A hard constraint comes with the workload's annotation by which all pods start together.
+    A hard constraint also needs an annotation of the workload, by which all pods start together.
     """
     for part in request.parts:
         if key := next((key for key in _OWN_KEYS if key in part.pod.metadata.annotations), None):
@@ -98,6 +98,6 @@ def _require_all_pods(request: TopologyRequest) -> Mapping[str, str]:
 
 
 def _build_constraint(request: TopologyRequest) -> tuple[str, str, int | None]:
-    """Return the key of the level, the mode, and the highest tier (None for a soft constraint)."""
+    """Return the key of the level ("" for a soft constraint), the mode, and the highest tier (None for a soft one)."""
     level = request.choose_level(lambda key: not is_node_label(key))
     return (level, _HARD, hypernodes.LEVELS.index(level) + 1) if request.is_required else ("", _SOFT, None)

@@ -1,7 +1,7 @@
 """Finds the containers that request an accelerator of the policy, and reads the resource quantities of containers.
 
-A claim counts as an accelerator, because admission does not see its requests. The names of railwright's own templates
-have the number of GPUs. The module does not know fabrics.
+A claim counts as an accelerator, because admission does not see what it requests. Only for claims by railwright's own
+templates is the number of GPUs known: the name of the template contains it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -20,7 +20,7 @@ SIDECAR = "Always"  # restartPolicy of an init container that runs beside the ap
 def count_requested(container: views.Container, accelerators: Collection[str], units: Mapping[str, int] = _ONE) -> int:
     """Return the number of accelerators that a container requests, by request or limit.
 
-    `units` has the number of units that make one accelerator for each resource that counts shares.
+    `units` has, for each resource that counts shares of an accelerator, the number of shares of a whole one.
     """
     if container.resources is None:
         return 0
@@ -28,7 +28,7 @@ def count_requested(container: views.Container, accelerators: Collection[str], u
 
 
 def count_by_container(pod: views.Pod, accelerators: Collection[str], units: Mapping[str, int] = _ONE) -> list[int]:
-    """Return the number of accelerators of each app container: the requested ones, else those of its claims."""
+    """Return the number of accelerators of each app container: its requests, otherwise those in railwright's claims."""
     requested = [count_requested(container, accelerators, units) for container in pod.spec.containers]
     if not pod.spec.resource_claims:
         return requested
@@ -39,17 +39,17 @@ def count_by_container(pod: views.Pod, accelerators: Collection[str], units: Map
 
 
 def has_unknown_count(pod: views.Pod, accelerators: Collection[str]) -> bool:
-    """True if a container has a claim of its author and requests no accelerator, so their number is unknown."""
+    """True if the number of accelerators of a container is unknown: it requests none and uses a claim of its author."""
     counts = count_by_container(pod, accelerators)
     authors = _find_using_claims(pod)
     return any(not amount and index in authors for index, amount in enumerate(counts))
 
 
 def find_accelerated_containers(pod: views.Pod, accelerators: Collection[str]) -> tuple[int, ...]:
-    """Return the indexes of the app containers that request an accelerator; without any, of those that use a claim.
+    """Return the indexes of the app containers that request an accelerator; if none does, of those that use a claim.
 
-    Init containers do not count (docs/interface.md 1.4). Claims that railwright added for rails alone do not count
-    either, so that the role of a pod does not change.
+    Init containers are ignored (docs/interface.md 1.4). So are claims that railwright added for rails alone, because
+    they must not change the role of a pod.
     """
     counts = count_by_container(pod, accelerators)
     requesting = tuple([index for index, amount in enumerate(counts) if amount > 0])
@@ -90,7 +90,7 @@ def mentions(container: views.Container, resource: str) -> bool:
 
 
 def list_mentioned(pod: views.Pod) -> AbstractSet[str]:
-    """Return the resources of which an app container sets a request or a limit."""
+    """Return the resources for which an app container sets a request or a limit, even "0"."""
     mentioned: set[str] = set()
     for container in pod.spec.containers:
         if container.resources is not None:
@@ -99,7 +99,7 @@ def list_mentioned(pod: views.Pod) -> AbstractSet[str]:
 
 
 def list_requested(container: views.Container) -> AbstractSet[str]:
-    """Return the extended resources that a container requests, at least one of each. Quantities must be valid."""
+    """Return the extended resources of which a container requests more than zero. Its quantities must be valid."""
     resources = container.resources
     if resources is None:
         return frozenset()

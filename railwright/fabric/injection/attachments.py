@@ -1,6 +1,6 @@
 """Merges the networks of the rails into the pod's network selection, and adds the annotations of the fabric.
 
-`railwright.fabric.multus` owns the grammar of the selection. The rules are in docs/interface.md 3.1.
+`railwright.fabric.multus` parses and writes the selection. The rules are in docs/interface.md 3.1.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,14 +38,14 @@ def attach_networks(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         draft.add_entry("networks")
     if gets_networks:
         _add_fabric_annotations(draft, ctx, annotations)
-    draft.warn(*_list_warnings(ctx, merged.selections, is_on_host=is_on_host))
+    draft.warn(*_list_network_warnings(ctx, merged.selections, is_on_host=is_on_host))
     if ctx.selected.attachments and "networks" in ctx.options.skip:
         draft.skip("networks", context.SKIPPED)
     elif ctx.selected.attachments and is_on_host:
         draft.skip("networks", _explain_host_network(ctx))
 
 
-def _list_warnings(
+def _list_network_warnings(
     ctx: context.InjectionContext, selections: Sequence[network_selection.Selection], *, is_on_host: bool
 ) -> Iterator[reasons.Reason]:
     if (
@@ -76,7 +76,7 @@ def _list_warnings(
 
 
 def _explain_host_network(ctx: context.InjectionContext) -> reasons.Reason:
-    """Return why a pod on the host network gets no networks. Without rails it gets no NCCL_SOCKET_IFNAME."""
+    """Return why a pod on the host network gets no networks, or, if it has no rails, no NCCL_SOCKET_IFNAME."""
     if ctx.rails:
         variable = " and no NCCL_SOCKET_IFNAME" if ctx.fabric.nccl.derive else ""
         message = f"fabric {ctx.fabric_name} adds no networks{variable}"
@@ -108,5 +108,5 @@ def _add_fabric_annotations(draft: drafts.Draft, ctx: context.InjectionContext, 
 
 
 def _list_items(value: str) -> set[str]:
-    """Return the items of a comma-separated or JSON list, to compare two lists."""
+    """Return the set of items of a comma-separated or JSON list."""
     return {item.strip(" \t\n[]") for item in value.split(",")}

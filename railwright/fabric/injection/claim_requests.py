@@ -1,9 +1,9 @@
-"""Plans the claims of a pod with rails in claims, names their templates, and removes its GPUs from the requests.
+"""Plans and adds the ResourceClaims of a pod whose rails come as claims. GPUs move from its requests into the claims.
 
 A pod gets certain rails, which it or the policy names, or a number of rails. In the second case its claims ask for any
 rails of the fabric, and kube-scheduler's allocator chooses free ones on each node. `webhook.claim_templates` writes the
-templates from the same plan, and a pod waits until they exist. A pod may also have claims of its own. The rules are in
-docs/interface.md 3.2.
+ResourceClaimTemplates from the same plan, and a pod waits until they exist. Authors may add claims of their own. The
+rules are in docs/interface.md 3.2.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from railwright.fabric.reasons.codes import AdmissionCode
 
 
 def plan_claims(pod: views.Pod, ctx: context.InjectionContext) -> claim_templates.ClaimPlan | None:
-    """Return the plan for a pod, None if it gets no rails by claims. `ctx` was built before any change of the pod."""
+    """Return the claims that a pod needs; None if it gets no rails by claims. `ctx` was built before any edit."""
     fabrics = ctx.policy.compile_once(compiled.list_claimed_fabrics)
     claimed = next((fabric for fabric in fabrics if fabric.name == ctx.fabric_name), None)
     if claimed is None or not ctx.rails:
@@ -32,7 +32,7 @@ def plan_claims(pod: views.Pod, ctx: context.InjectionContext) -> claim_template
 def replan_claims(
     pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts
 ) -> claim_templates.ClaimPlan | None:
-    """Return the plan of this policy for a pod that was admitted earlier; None if its rails are not in claims.
+    """Return the claims that this policy plans for a pod admitted earlier; None if it gets no rails by claims.
 
     Raises RefusedError if the policy refuses the pod.
     """
@@ -76,7 +76,7 @@ ENTRY = "claims"  # in the record, of all changes of this module
 
 
 def add_claims(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    """Name the templates of the pod's claims. Its containers use the claims in place of the GPUs they request."""
+    """Add the claims, each by its template, to the pod and its target containers. They replace the GPU requests."""
     pod, claims = draft.pod, ctx.fabric.claims
     if claims is None or "devices" in ctx.options.skip or (plan := plan_claims(pod, ctx)) is None:
         return
@@ -117,7 +117,7 @@ def add_claims(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
 def _check_claims(
     pod: drafts.EditedPod, ctx: context.InjectionContext, plan: claim_templates.ClaimPlan, new_names: Sequence[str]
 ) -> None:
-    """Raise RefusedError for a pod that would never start, or would get the devices of another template."""
+    """Raise RefusedError if a pod with these claims would never start, or would get the devices of another template."""
     if pod.spec.node_name:
         raise reasons.RefusedError(
             "node-name",
@@ -164,10 +164,7 @@ def _list_device_classes(pod: views.Pod, ctx: context.InjectionContext) -> Itera
 
 
 def request_managed_resource(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    """Add a limit of a managed resource, for which schedulers call the extender.
-
-    A pod with claims alone names no managed resource, so it gets a limit of "0".
-    """
+    """Add the limit railwright.io/rails: "0" to a pod with claimed rails, so that schedulers call the extender."""
     if not has_claimed_rails(draft.pod, ctx):
         return
     if any(accelerators.mentions(container, names.MANAGED_RESOURCE) for container in draft.pod.spec.containers):
@@ -177,10 +174,10 @@ def request_managed_resource(draft: drafts.Draft, ctx: context.InjectionContext)
 
 
 def has_claimed_rails(pod: views.Pod, ctx: context.InjectionContext) -> bool:
-    """True if target containers use claims, and no container requests the rails of the pod as extended resources.
+    """True if a target container uses a claim for rails, and no container requests rails as extended resources.
 
-    The author's claims for NVLink channels of a ComputeDomain bring no rails. In an NVLink fabric whose rails do not
-    come as claims, a template that the webhook may not read counts as one for channels.
+    Claims for NVLink channels of a ComputeDomain are not for rails. In an NVLink fabric whose rails do not come as
+    claims, a template that the webhook may not read is taken for one of channels.
     """
     if not ctx.role.has_rails or not pod.spec.resource_claims:
         return False

@@ -37,7 +37,7 @@ _NO_RAILS = RailSelection()
 
 
 class UserOptions(msgspec.Struct, frozen=True):
-    """The user's options. `delivery` is env or file; with "" the policy chooses."""
+    """What the author sets by the annotations `skip` and `delivery` (env or file; "": the policy chooses)."""
 
     skip: frozenset[str] = frozenset()
     delivery: str = ""
@@ -52,7 +52,7 @@ class Role(msgspec.Struct, frozen=True):
 
 
 class InjectionContext(msgspec.Struct, frozen=True):
-    """The inputs of all mutators for one pod, besides its draft."""
+    """What the mutators read about one pod besides its draft: policy, cluster, role, rails and the author's options."""
 
     policy: policies.Policy
     document: policies.PolicyDocument
@@ -126,7 +126,7 @@ def find_role(pod: views.Pod, *, is_accelerated: bool, is_for_cpus: bool = False
 
 
 def compile_selections(document: policies.PolicyDocument) -> Mapping[str, RailSelection]:
-    """Return the selection of all rails of each fabric, as far as the policy names their resources."""
+    """Return the selection of all rails by fabric. Rails whose resource only their network names have none here."""
     return {
         name: _build_selection(compiled.resolve_rails(name, document), fabric)
         for name, fabric in document.fabrics.items()
@@ -178,7 +178,7 @@ def _select_rails(
 
 
 def has_rail_count_only(pod: views.Pod, fabric: policies.Fabric) -> bool:
-    """True if the pod asks for a number of rails, not for certain ones."""
+    """True if the annotation `rails`, or without it the policy, gives a number of rails and no names."""
     annotation = pod.metadata.annotations.get(names.RAILS)
     return fabric.rails_per_pod == "proportional" if annotation is None else intent.is_count(annotation.strip())
 
@@ -202,10 +202,11 @@ def _count_gpus_of_node(
     document: policies.PolicyDocument,
     cluster: facts.ClusterFacts,
 ) -> int:
-    """Return the GPUs of a node if the pod gets rails in proportion to them, otherwise 0.
+    """Return the number of GPUs of a node if the pod gets rails in proportion to its GPUs, otherwise 0.
 
-    By default it does if its namespace opts it in and a pod with all rails would take all devices of a node.
-    Only nodes with the resources of all rails count, and only accelerators that the pod requests.
+    `railsPerPod` of the policy decides. Without it, the pod gets a proportion if its namespace opts it in and a pod
+    with all rails would take all devices of a node. Only nodes with the resources of all rails are read, and only
+    accelerators that the pod requests.
     """
     if fabric.rails_per_pod is not None:
         return (fabric.gpus_per_node or 1) if fabric.rails_per_pod == "proportional" else 0
@@ -222,7 +223,7 @@ def _count_gpus_of_node(
 
 
 def _count_proportional_rails(pod: views.Pod, gpus: int, rails: int, document: policies.PolicyDocument) -> int:
-    """Return ceil(GPUs x rails / GPUs of a node), at least one.
+    """Return the number of rails in proportion to the pod's GPUs: ceil(GPUs x rails / GPUs of a node), at least one.
 
     A pod gets the first rails of the fabric, so that all pods of a gang have the same. A pod gets all rails if its GPUs
     come from its author's claims, because their number is unknown.
@@ -237,7 +238,7 @@ def _count_proportional_rails(pod: views.Pod, gpus: int, rails: int, document: p
 
 
 def read_options(pod: views.Pod, skippable: Sequence[str]) -> UserOptions:
-    """Return the options of a pod. Raises RefusedError for words of `skip` that are not `skippable`."""
+    """Return the options in a pod's annotations. Raises RefusedError, also for words of `skip` not in `skippable`."""
     annotations = pod.metadata.annotations
     segment = annotations.get(names.SEGMENT)
     if segment is not None and intent.read_segment(segment) is None:

@@ -28,11 +28,11 @@ def request_devices(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     _request_amounts(draft, ctx, needed, pools)
     if needed:
         draft.add_entry("devices")
-    draft.warn(*_warn_not_allocatable(ctx, pools, needed))
+    draft.warn(*_warn_not_offered(ctx, pools, needed))
 
 
 def request_resources(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    """Request the policy's other resources in target containers that do not name them.
+    """Request the policy's `resources`, such as huge pages, in target containers that do not name them.
 
     The API server rejects a container with huge pages that requests neither CPU nor memory.
     """
@@ -125,7 +125,7 @@ def _request_amounts(
 
 
 def _check_one_target(pod: drafts.EditedPod, ctx: context.InjectionContext, resource: str, missing: int) -> None:
-    """Raise RefusedError if a pool must be requested in one container, and several are selected.
+    """Raise RefusedError if several containers are selected, but only one may request a pool.
 
     A pool of the rails belongs to the container that computes. A pool of the user's own network may be requested
     anywhere.
@@ -146,13 +146,10 @@ def _check_one_target(pod: drafts.EditedPod, ctx: context.InjectionContext, reso
         )
 
 
-def _warn_not_allocatable(
+def _warn_not_offered(
     ctx: context.InjectionContext, pools: _Pools, needed_by_resource: Mapping[str, int]
 ) -> Iterator[reasons.Reason]:
-    """Yield a warning for each resource that no node offers now.
-
-    Such pods are not rejected: an autoscaler may add a node.
-    """
+    """Yield warnings about resources that no node offers now. The pod is not rejected: an autoscaler may add a node."""
     if ctx.known.offered is None:
         return
     missing = [resource for resource in needed_by_resource if resource not in ctx.known.offered]

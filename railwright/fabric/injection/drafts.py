@@ -1,8 +1,8 @@
-"""The draft of a pod. A mutator reads it and edits it by verbs.
+"""The draft of a pod, which mutators read and edit.
 
-Each verb changes the view of the pod and records JSON Patch operations, with their entry in the record.
-The answer to the API server is the list of these operations, in the order of the edits. A draft also collects the
-record and the warnings for the user.
+Each edit changes the view of the pod and adds JSON Patch operations, with the entry of the injection record that
+explains them. The answer to the API server is the list of these operations, in the order of the edits. A draft also
+collects the injection record and the warnings for the user.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ Operation = dict[str, Any]
 
 
 class Change(msgspec.Struct, frozen=True):
-    """An edit of the pod, and the entry of the record's `added` that explains it; "" if the record does not list it."""
+    """An edit of the pod. `entry` is its entry in `added` of the injection record, "" if it is not recorded."""
 
     entry: str
     operations: Sequence[Operation]
@@ -59,7 +59,7 @@ class EditedPod(views.Pod, frozen=True):
 
 
 def read_pod(pod: views.Pod, namespace: str) -> EditedPod:
-    """Return a pod before any edit. Raises RefusedError for an invalid networks annotation."""
+    """Return a pod with its networks annotation parsed, before any edit. Raises RefusedError if that is invalid."""
     value = pod.metadata.annotations.get(names.NETWORKS, "")
     try:
         networks = network_selection.parse(value, namespace)
@@ -81,8 +81,8 @@ class Draft:
     """A pod that is being edited, and the record of the edits.
 
     `entries` name all settings of the pod that the policy requires, both existing and added ones. A second plan of an
-    injected pod therefore has the same record. `written` is the object to which the operations apply. For a pod
-    template, the pod also has the additions of its controller.
+    injected pod therefore has the same record. `written` is the object to which the operations apply: the pod, or a
+    pod template. In the second case `pod` also has the additions of the template's controller.
     """
 
     def __init__(self, pod: views.Pod, written: views.Pod | None = None) -> None:
@@ -101,10 +101,10 @@ class Draft:
         self.spec = DraftPart(self, "/spec", self.written.spec)
 
     def edit_container(self, index: int) -> "DraftPart":
-        """Return an app container as a part of the draft that can be edited."""
+        """Return the part of the draft that edits an app container."""
         return DraftPart(self, f"/spec/containers/{index}", self.written.spec.containers[index], index)
 
-    # --- verbs for metadata ---
+    # --- metadata ---
 
     def set_annotation(self, key: str, value: str, entry: str) -> None:
         """Set an annotation, whether it exists or not."""
@@ -139,17 +139,17 @@ class Draft:
         self.warnings.update(dict.fromkeys(warnings))
 
     def skip(self, entry: str, why: reasons.Reason) -> None:
-        """Record an entry that is left out, and why."""
+        """Record that a mutator, or a setting of the policy, is left out, and why."""
         self.skipped[entry] = why
 
     def keep_user_values(self, container: str, variables: Collection[str]) -> None:
-        """Record the variables of a container that keep the user's own value."""
+        """Record that these variables of a container keep the user's value, which differs from the policy's."""
         self.user_values[container] = (*self.user_values.get(container, ()), *variables)
 
-    # --- for the verbs ---
+    # --- operations ---
 
     def create_parent(self, path: str, existing: object, empty: object) -> list[Operation]:
-        """Return the operation that creates a map or list; none if it exists or an earlier operation creates it."""
+        """Return the operation that creates the map or list at a path; [] if it exists after earlier operations."""
         # `add` fails without a parent (RFC 6902 4.1), and would replace one that an earlier operation has filled
         if existing is not None or path in self._created:
             return []
@@ -160,19 +160,19 @@ class Draft:
 # --- its spec and containers ------------------------------------------------------------------------------------
 
 
-class _List(NamedTuple):
-    """A list of the spec or of a container to which elements are added."""
+class _ListField(NamedTuple):
+    """A list field of a spec or container, and the view of its elements."""
 
     field: str  # in the view
     view: type[views.View]  # of an element
 
 
 _LISTS = {
-    "volumes": _List("volumes_or_none", views.Volume),
-    "initContainers": _List("init_containers", views.Container),
-    "resourceClaims": _List("resource_claims", views.PodResourceClaim),
-    "volumeMounts": _List("volume_mounts_or_none", views.VolumeMount),
-    "env": _List("env_or_none", views.EnvVar),
+    "volumes": _ListField("volumes_or_none", views.Volume),
+    "initContainers": _ListField("init_containers", views.Container),
+    "resourceClaims": _ListField("resource_claims", views.PodResourceClaim),
+    "volumeMounts": _ListField("volume_mounts_or_none", views.VolumeMount),
+    "env": _ListField("env_or_none", views.EnvVar),
 }
 _FIELDS = {
     "schedulerName": "scheduler_name",
@@ -183,7 +183,7 @@ _FIELDS = {
 
 
 class DraftPart:
-    """The spec or a container of a draft, with the verbs that edit it. `index` is that of the container."""
+    """The spec of a draft, or its app container at `index`, with methods that edit it."""
 
     def __init__(self, draft: Draft, path: str, written: Any, index: int | None = None) -> None:
         self._draft, self._path, self._written, self._index = draft, path, written, index
@@ -193,7 +193,7 @@ class DraftPart:
         self.append_all(name, [(element, entry)])
 
     def append_all(self, name: str, rows: Sequence[tuple[Mapping[str, Any], str]]) -> None:
-        """Append elements to a list, each with its reason. The containers of the pod are copied once."""
+        """Append elements to a list, each with its entry of the record."""
         row, path = _LISTS[name], f"{self._path}/{name}"
         operations = self._draft.create_parent(path, getattr(self._written, row.field), [])  # of the first element
         for element, entry in rows:
@@ -204,7 +204,7 @@ class DraftPart:
         self._set_view(**{row.field: [*(getattr(self._view, row.field) or ()), *added]})
 
     def put_first(self, name: str, element: Mapping[str, Any], entry: str) -> None:
-        """Insert an element at the start of a list. Call it after all edits by position."""
+        """Insert an element at the start of a list. Call it after all edits that use indexes of this list."""
         row, path = _LISTS[name], f"{self._path}/{name}"
         operations = self._draft.create_parent(path, getattr(self._written, row.field), [])
         operations.append(_add(f"{path}/0", element))
@@ -212,7 +212,7 @@ class DraftPart:
         self._record(entry, operations, **{row.field: elements})
 
     def move_first(self, name: str, index: int, entry: str) -> None:
-        """Move an element to the start of a list. Call it after all edits by position."""
+        """Move an element to the start of a list. Call it after all edits that use indexes of this list."""
         row, path = _LISTS[name], f"{self._path}/{name}"
         elements = [*getattr(self._view, row.field)]
         element = elements.pop(index)
@@ -228,7 +228,7 @@ class DraftPart:
         self._record(entry, operations, **{row.field: elements})
 
     def remove_env(self, indexes: Sequence[int], entry: str) -> None:
-        """Remove the variables at these positions. Positions in later edits do not count them."""
+        """Remove the variables at these indexes of `env`. Later edits use the indexes after the removal."""
         # the last one first, because a removal changes the indexes of those after it
         operations = [{"op": "remove", "path": f"{self._path}/env/{index}"} for index in sorted(indexes, reverse=True)]
         remaining = [entry for index, entry in enumerate(self._view.env) if index not in indexes]

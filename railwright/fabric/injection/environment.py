@@ -35,7 +35,7 @@ _EntriesByName = Mapping[str, tuple[int, views.EnvVar]]
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """How each variable of a pod is delivered: in the environment, in a file, or both."""
+    """How the variables of a pod reach its ranks: in the environment, in a file, or both."""
 
     settings: rank_settings.Settings
     by_file: bool = False  # the author wants what a file can carry in nccl.conf alone
@@ -126,7 +126,7 @@ def _add_env_entries(
 ) -> None:
     """Add variables to the environment, except those `left_out` and those that the user set to another value.
 
-    kubelet reads the values that the init container finds.
+    Variables that the init container finds refer to its file, from which kubelet reads their values.
     """
     added: list[tuple[Mapping[str, Any], str]] = []
     existing, user_values = container.env_by_name, []
@@ -169,7 +169,7 @@ def _warn_of_env_from(draft: drafts.Draft, container: views.Container, undeliver
 def _set_open_mpi_literals(draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.InjectionContext) -> None:
     """Set the policy's variables of Open MPI, which mpirun passes to its ranks.
 
-    Unless the author names containers, each may run mpirun. The variables are harmless to a sidecar.
+    Without the annotation `containers`, every container gets them, because any may run mpirun.
     """
     literals = rank_settings.list_literals(ctx.fabric)
     settings = [literal for literal in literals if literal.name.startswith(libraries.OPEN_MPI)]
@@ -187,7 +187,7 @@ def _set_open_mpi_literals(draft: drafts.Draft, pod: drafts.EditedPod, ctx: cont
 
 
 def _names_interface_list(container: views.Container, fabric: policies.Fabric) -> bool:
-    """True if the author names interfaces to include or exclude, on the command line or in a variable."""
+    """True if the author's command or variables give Open MPI a list of interfaces to include or exclude."""
     own = [entry.name for entry in container.env if fabric.env.get(entry.name) != entry.value]
     line = "\n".join((*(container.command or ()), *(container.args or ()), *own))
     return "_if_include" in line or "_if_exclude" in line
@@ -209,7 +209,7 @@ def _skip_open_mpi(draft: drafts.Draft, container: views.Container, settings: It
 def _choose_delivery(
     draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.InjectionContext, *, by_env: bool
 ) -> Delivery:
-    """Choose how the variables of a rank are delivered. Without `by_env`, kubelet reads none into the environment."""
+    """Choose how the variables reach the ranks. Without `by_env`, files deliver what the init container finds."""
     by_claims = claim_requests.has_claimed_rails(pod, ctx)
     devices = None if by_claims else ctx.devices
     is_foreign = bool(pod.spec.host_network) != ctx.fabric.host_network
@@ -255,7 +255,7 @@ def _supports_file_keys(ctx: context.InjectionContext) -> bool:
 
 
 def _has_primary_interface(draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.InjectionContext) -> bool:
-    """True unless the primary interface belongs to a rail to which the pod is not attached. Records that case."""
+    """True unless the primary interface is that of a rail to which the pod is not attached. The record then says so."""
 
     def list_interfaces(
         attached: Sequence[network_selection.Selection], selected: context.RailSelection
@@ -283,7 +283,7 @@ def _has_primary_interface(draft: drafts.Draft, pod: drafts.EditedPod, ctx: cont
 def _deliver_file(
     draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.InjectionContext, delivery: Delivery
 ) -> None:
-    """Mount nccl.conf from the init container, otherwise from an annotation. Raises RefusedError."""
+    """Mount nccl.conf: the file of the init container, or without one, an annotation. Raises RefusedError."""
     lines = [] if delivery.found else [(setting.name, setting.value) for setting in delivery.in_file]
     _set_file_annotation(draft, pod, conf.format_file(lines) if lines else "")
     if delivery.mounted:
@@ -307,7 +307,7 @@ def _deliver_file(
 
 
 def _remove_emptied_variables(draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.InjectionContext) -> bool:
-    """Remove variables whose `fileKeyRef` was dropped; return True if there were any.
+    """Remove variables whose `fileKeyRef` another webhook dropped; return True if there were any.
 
     A webhook built on an API without `fileKeyRef` drops the field from every pod that it changes, and the API server
     rejects a variable with an empty `valueFrom`. That webhook may be called again, so the ranks of this pod get files.
@@ -334,7 +334,7 @@ def _remove_emptied_variables(draft: drafts.Draft, pod: drafts.EditedPod, ctx: c
 
 
 def _has_files(pod: drafts.EditedPod, ctx: context.InjectionContext) -> bool:
-    """True if an earlier admission of the pod chose files. Another webhook's change causes a second admission."""
+    """True if an earlier admission chose files for found values. Another webhook's change causes a second one."""
     containers = [pod.spec.containers[index] for index in ctx.targets]
     return any(
         (entry.name, entry.value) in rank_settings.FILE_PATHS for container in containers for entry in container.env
@@ -342,7 +342,7 @@ def _has_files(pod: drafts.EditedPod, ctx: context.InjectionContext) -> bool:
 
 
 def _list_file_paths(draft: drafts.Draft, container: views.Container, delivery: Delivery) -> Sequence[derive.Variable]:
-    """Return the variables with the paths of the files, if a container has their volume and the policy sets none."""
+    """Return the variables with the paths of the init container's files; () if the container cannot mount them."""
     if not delivery.found:
         return ()
     if container.volume_by_path.get(names.RAILS_PATH) in {None, mounts.RAILS}:
@@ -355,7 +355,7 @@ def _list_file_paths(draft: drafts.Draft, container: views.Container, delivery: 
 
 
 def _is_set_by_railwright(entry: views.EnvVar) -> bool:
-    """True if railwright set the variable: it refers to a key in the init container's file, or has the file's path."""
+    """True if railwright set the variable: it refers to a key of the init container's file, or has a file's path."""
     reference = (entry.value_from or {}).get("fileKeyRef")
     if isinstance(reference, dict):
         return reference.get("volumeName") == mounts.RAILS
@@ -363,7 +363,7 @@ def _is_set_by_railwright(entry: views.EnvVar) -> bool:
 
 
 def _record_unreached_libraries(draft: drafts.Draft, delivery: Delivery) -> None:
-    """Record the libraries that do not read the files of the init container."""
+    """Record which libraries do not read the files in which the init container delivers its values."""
     if delivery.found_in_env and not delivery.by_ssh:
         return
     missed = [*delivery.settings.without_file]
@@ -383,7 +383,7 @@ def _record_unreached_libraries(draft: drafts.Draft, delivery: Delivery) -> None
 
 
 def _may_find_ucx_variable(delivery: Delivery) -> bool:
-    """True if the init container may find variables of UCX, which finds its file by a variable."""
+    """True if the init container may find a value for a variable of UCX."""
     return any(setting.name.startswith("UCX_") for setting in delivery.found)
 
 
@@ -403,7 +403,7 @@ def _find_conflicting_mount(container: views.Container) -> str | None:
 def _drop_overridden(
     pod: views.Pod, mounted: Sequence[int], file_vars: tuple[derive.Variable, ...]
 ) -> tuple[derive.Variable, ...]:
-    """Return the variables for the file, without those that every container with the file sets itself.
+    """Return the variables for nccl.conf, without those that all containers in `mounted` set to a value of their own.
 
     Ranks started by ssh do not inherit the container's environment, so the file would override the user's value.
     """
@@ -419,7 +419,7 @@ def _drop_overridden(
 
 
 def _set_file_annotation(draft: drafts.Draft, pod: drafts.EditedPod, text: str) -> None:
-    """Set the annotation with the file's content, "" for a pod without the file. Warn if this replaces the user's.
+    """Set the annotation with the content of nccl.conf, "" for a pod without it. Warn if this replaces the user's.
 
     The rule is in docs/interface.md 1.5.
     """
@@ -452,7 +452,7 @@ def _is_overridden(existing: _EntriesByName, setting: derive.Variable) -> bool:
 def _has_conflict(
     existing: _EntriesByName, setting: derive.Variable, own_settings: Mapping[str, derive.Variable]
 ) -> bool:
-    """True if the user set a variable that conflicts with this one."""
+    """True if the user set a variable of the same library that contradicts this one (CONFLICTING_VARIABLES)."""
     for other in libraries.CONFLICTING_VARIABLES.get(setting.name, ()):
         is_users = other in existing and not _is_set_by_railwright(existing[other][1])
         if is_users and (other not in own_settings or _is_overridden(existing, own_settings[other])):

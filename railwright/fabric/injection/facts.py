@@ -64,7 +64,7 @@ def allows_capability(enforced: str | None, capability: str) -> bool:
 
 
 def explain_level(cluster: ClusterFacts, level: str | None, setting: str) -> reason.Reason:
-    """Return the reason why a setting is left out under a level."""
+    """Return the reason for a setting that is left out, because the pod-security level of the namespace forbids it."""
     return reason.Reason(
         AdmissionCode.POD_SECURITY_FORBIDS,
         f"{format_forbidden(cluster, level or _PRIVILEGED, setting)}: it is left out",
@@ -73,5 +73,5 @@ def explain_level(cluster: ClusterFacts, level: str | None, setting: str) -> rea
 
 
 def format_forbidden(cluster: ClusterFacts, level: str, setting: str) -> str:
-    """Return the start of the refusal if pod security forbids a setting that the fabric needs."""
+    """Return the start of a message: the namespace, its pod-security level, and the setting that the level forbids."""
     return f"namespace {cluster.namespace} enforces pod-security level {level}, which forbids {setting}"

@@ -64,14 +64,14 @@ def _is_wanted(pod: views.Pod, ctx: context.InjectionContext) -> bool:
 
 
 def gets_found_variables(pod: drafts.EditedPod, ctx: context.InjectionContext) -> bool:
-    """True if a pod gets the init container and its variables. `pod` already has its devices and mounts."""
+    """True if a pod gets variables whose values the init container finds. `pod` has its devices and mounts."""
     has_variables = ctx.fabric.transport is not policies.Transport.EFA and ctx.fabric.nccl.derive
     is_skipped = "preflight" in ctx.options.skip
     return has_variables and not is_skipped and _is_wanted(pod, ctx) and _explain_missing_devices(pod, ctx) is None
 
 
 def list_unstated(pod: views.Pod, ctx: context.InjectionContext) -> tuple[str, ...]:
-    """Return the variables that the libraries of a pod need and that the policy does not state."""
+    """Return the names of variables that the libraries of a pod need, and whose values the policy does not state."""
     if "env" in ctx.options.skip or not ctx.fabric.nccl.derive:
         return ()
     by_claims = claim_requests.has_claimed_rails(pod, ctx)
@@ -130,7 +130,7 @@ def _build_container(draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.In
 
 
 def _explain_missing_devices(pod: drafts.EditedPod, ctx: context.InjectionContext) -> reason.Reason | None:
-    """Return why the container would have no RDMA devices; None if it has some by resources, a mount or privilege."""
+    """Return why it would have no RDMA devices; None if resources, a mount or privilege give it any."""
     if ctx.fabric.transport is policies.Transport.PLUGIN:
         return _NOT_ON_PLUGIN
     if "devices" not in ctx.options.skip:

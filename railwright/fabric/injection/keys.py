@@ -31,16 +31,16 @@ _MIN_SHARED_CHARACTERS = 3  # characters that a key shares with the one that was
 _MIN_DOMAIN_SIMILARITY = 0.75  # `railwright/fabric` and `railwrite.io/fabric`, not `railway.app/fabric`
 _KEY_NAMES = frozenset(key.removeprefix(PREFIX) for key in _TYPE_BY_KEY)
 ENDINGS: Final = tuple(f"/{end}" for end in _KEY_NAMES)
-"""Endings by which misspelt keys of railwright are recognized."""
+"""Names of railwright's keys without the domain. A key with one of them may have a misspelt domain."""
 _MORE_KEYS = reasons.Reason(
     AdmissionCode.KEY_WITHOUT_EFFECT, "and more keys without effect", fix="fix these first to see them"
 )
 CODES: Final = frozenset({AdmissionCode.KEY_WITHOUT_EFFECT.value, AdmissionCode.LABEL_NOT_PASSED.value})
-"""Codes of the warnings about keys, which follow from an object alone."""
+"""Codes of the warnings in this module, which need no policy and no cluster."""
 
 
 class KeyReason(reasons.Reason, frozen=True, omit_defaults=True):
-    """Why a key has no effect."""
+    """A warning about a label or annotation without effect, with its key."""
 
     type: str = ""  # LABEL or ANNOTATION
     key: str = ""
@@ -54,7 +54,7 @@ def check_pod(metadata: views.ObjectMeta) -> tuple[reasons.Reason, ...]:
 
 
 def has_wrong_key(metadata: views.ObjectMeta) -> bool:
-    """True if a pod has a key of railwright without effect."""
+    """True if a pod has a misspelt or misplaced key of railwright."""
     return any(_check_keys(metadata, _VALID_LABELS, _VALID_ANNOTATIONS))
 
 
@@ -94,7 +94,7 @@ def check_workload(workload: templates.Workload, before: templates.Workload | No
 def check_label(
     kind: frameworks.WorkloadKind, label: str | None, templates_read: Sequence[templates.Template]
 ) -> Iterator[reasons.Reason]:
-    """Yield a warning about a label that does not reach the pods, or that only a template has.
+    """Yield a warning about the fabric label if it does not reach the pods, or if only a template has it.
 
     Admission adds devices to the templates of a kind only if the object itself has the label.
     """
@@ -119,7 +119,7 @@ def check_label(
 
 
 def explain_uncopied_label(workload: templates.Workload) -> str:
-    """Return the cause and the fix if admission has not copied the label of a workload to its pods; otherwise ""."""
+    """Return why the fabric label of an existing workload does not reach its pods, and the fix; "" if it does."""
     kind = workload.kind
     lacking = [template for template in workload.templates if names.FABRIC not in template.pod.metadata.labels]
     if not lacking or not kind.is_injected or workload.label in (None, names.FABRIC_NONE):
@@ -158,7 +158,7 @@ def _select_railwright_keys(metadata: views.ObjectMeta) -> list[dict[str, str]]:
 
 
 def _group_by_parent(workload: templates.Workload) -> dict[str, tuple[views.ObjectMeta, dict[str, views.ObjectMeta]]]:
-    """Return the metadata of each object that contains templates, with the metadata of those templates, by path."""
+    """Return, by path of each object that contains templates, its metadata and the metadata of those templates."""
     parents: dict[str, tuple[views.ObjectMeta, dict[str, views.ObjectMeta]]] = {}
     for template in workload.templates:
         for parent, metadata in template.above:
@@ -173,10 +173,10 @@ def _check_keys(
     kind: str | None = None,
     template_metadata: Mapping[str, views.ObjectMeta] = {},
 ) -> Iterator[reasons.Reason]:
-    """Yield warnings about keys that have no effect in an object.
+    """Yield warnings about railwright's keys that have no effect in the metadata of an object.
 
-    `kind` is None for a pod. In another object a key of pods belongs into its templates (`template_metadata`, by path).
-    There is no warning if all of them have it.
+    `kind` is None for a pod. Annotations of pods have an effect only in pods and templates, so in other objects they
+    cause a warning unless all templates (`template_metadata`, by path) have them.
     """
     rows = ((LABEL, metadata.labels, valid_labels), (ANNOTATION, metadata.annotations, valid_annotations))
     for key_type, keys, valid_keys in rows:
@@ -243,7 +243,7 @@ def _find_similar(key: str, candidates: Sequence[str]) -> str:
 
 
 def _limit_warnings(warnings: Iterator[reasons.Reason]) -> tuple[reasons.Reason, ...]:
-    """Return the first warnings. A pod may have thousands of such keys; the rest are not checked."""
+    """Return the first warnings. Further keys are not checked, because a pod may have thousands."""
     first_warnings = tuple(itertools.islice(warnings, _MAX_WARNINGS + 1))
     if len(first_warnings) <= _MAX_WARNINGS:
         return first_warnings

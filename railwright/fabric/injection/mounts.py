@@ -39,7 +39,7 @@ class FabricVolume(msgspec.Struct, frozen=True):
         return str(self.mount["mountPath"])
 
     def is_same(self, existing: views.Volume) -> bool:
-        """True if a volume of the pod has this source, not one of the user's.
+        """True if a volume of the pod with the same name was added by railwright: it has the same source.
 
         The size of memory may be that of an older policy, and the API server adds defaults.
         """
@@ -104,7 +104,7 @@ def mount_volume(draft: drafts.Draft, fabric_volume: FabricVolume, containers: t
 
 
 def explain_occupied(pod: drafts.EditedPod, containers: tuple[int, ...], path: str) -> reasons.Reason:
-    """Return the reason why nothing is mounted at a path."""
+    """Return the reason why the policy's volume is not mounted at a path: the containers mount something else there."""
     return reasons.Reason(AdmissionCode.PATH_OCCUPIED, f"container {_join_names(pod, containers)} mounts {path} itself")
 
 
@@ -206,7 +206,7 @@ FOUND_UCX_CONF = FabricVolume(
 
 
 def build_file_reference(variable: str) -> Mapping[str, Any]:
-    """Return the `valueFrom` of a variable in the init container's file. kubelet ignores a missing one."""
+    """Return the `valueFrom` that reads a variable from the init container's file. kubelet ignores a missing one."""
     return {"fileKeyRef": {"volumeName": RAILS, "path": RAILS_ENV, "key": variable, "optional": True}}
 
 

@@ -28,10 +28,10 @@ def find_fabric(pod: views.Pod, document: policies.PolicyDocument, cluster: fact
 
 
 def awaits_namespace(pod: views.Pod, cluster: facts.ClusterFacts, resources: Collection[str] | None = None) -> bool:
-    """True if the opt-in depends on the namespace's label, and that label is not known yet.
+    """True if only the namespace's label can opt the pod in, and the cache does not have the namespace yet.
 
-    The API server may already see an opt-in label that the cache lacks. The pod would train over TCP if it were
-    admitted unchanged. `resources` as for `find_label`.
+    The pod must wait: if it were admitted unchanged, and the namespace opts in, it would train over TCP. `resources` as
+    for `find_label`.
     """
     is_unknown = cluster.namespace_labels is None and cluster.watched and names.FABRIC not in pod.metadata.labels
     return is_unknown and _is_accelerated(pod, resources)

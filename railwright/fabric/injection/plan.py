@@ -78,7 +78,7 @@ Mutator = Callable[[drafts.Draft, context.InjectionContext], None]
 
 
 class MutatorRule(NamedTuple):
-    """A mutator, the word of annotation `skip` that leaves it out ("": none does), and the pods that it is for."""
+    """A mutator, the pods that it edits, and the word of annotation `skip` that turns it off ("": there is none)."""
 
     skip: str
     mutate: Mutator
@@ -88,7 +88,7 @@ class MutatorRule(NamedTuple):
 
 
 def explain_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    """Record why a pod has no rails, and warn its author by an Event on the pod's owner, unless it needs no rails.
+    """Record why a pod has no rails, or only a part of the fabric's. Warn about none, unless the pod needs none.
 
     A launcher needs no rails, nor does a template whose workload has the accelerators in other templates. A container
     that requests a device unknown to the policy is probably a rank, so the warning names it.
@@ -165,7 +165,7 @@ _COUNTED_PREFIXES = {"mounts.": "mount", "env.": "variable"}  # beginnings of en
 
 
 def compile_mutators(document: policies.PolicyDocument) -> Mapping[tuple[str, bool], tuple[MutatorRule, ...]]:
-    """Return the mutators for the pods of each fabric, and whether they have rails."""
+    """Return the mutators for pods by (name of their fabric, whether they have rails)."""
     return {
         (name, rails): tuple([row for row in MUTATORS if row.is_for(fabric) and (rails or not row.needs_rails)])
         for name, fabric in document.fabrics.items()
@@ -180,7 +180,7 @@ def plan(
     display_name: str = "",
     written: views.Pod | None = None,
 ) -> Outcome:
-    """Return the plan for a pod in any mode. Never raises because of the pod's content.
+    """Return the plan for a pod, whatever the mode of the policy. Never raises because of the pod's content.
 
     `display_name` names the pod in a refusal. If it is empty, the pod's own name is used. `written` is the pod template
     to which the changes apply, if the pod is that of a template.
@@ -243,7 +243,7 @@ def describe_unenforced(outcome: Injection | Refusal) -> tuple[reason.Reason, ..
 
 
 def prefix_if_enforced(warnings: Sequence[reason.Reason]) -> tuple[reason.Reason, ...]:
-    """Return the warnings with `if enforced` before their messages."""
+    """Return the warnings of a policy in mode `warn`: `if enforced` stands before their messages."""
     return tuple([warning.prefix_with("if enforced") for warning in warnings])
 
 

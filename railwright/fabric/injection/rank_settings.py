@@ -1,4 +1,4 @@
-"""Lists the variables of a fabric's ranks: literals of the policy and derived values, and how each can be delivered.
+"""Lists the variables of a fabric's ranks (literals of the policy, derived values), and which can be set in a file.
 
 The variables follow from the policy and few properties of a pod, so they are listed once for each policy version.
 Literals take precedence over derived values (docs/interface.md 2.3).
@@ -33,7 +33,7 @@ FILE_PATHS = (("NCCL_CONF_FILE", f"{names.RAILS_PATH}/nccl.conf"), ("UCX_CONFIG_
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The variables of a rank. `found` are those that the init container may find, if the pod gets one."""
+    """The variables of a rank. `found` are those whose values the init container may find, if the pod gets one."""
 
     all: tuple[derive.Variable, ...] = ()
     file_vars: tuple[derive.Variable, ...] = ()  # that can be set in a file
@@ -53,19 +53,17 @@ GetSettings = Callable[[str, device_names.Devices | None, bool, bool], Settings]
 
 
 def compile_settings(document: policies.PolicyDocument) -> GetSettings:
-    """Return a function that gives a rank's settings from its fabric, its devices, and two fields of `derive.RankFacts`."""
+    """Return a function that returns the settings of ranks with given `derive.RankFacts`, and caches them."""
 
     @functools.lru_cache(maxsize=256)  # a policy has few fabrics, but a pod may have any of the rails
-    def get_settings(
-        name: str, devices: device_names.Devices | None, is_foreign: bool, has_interface: bool
-    ) -> Settings:  # noqa: FBT001 - keys of the cache
+    def build(name: str, devices: device_names.Devices | None, is_foreign: bool, has_interface: bool) -> Settings:  # noqa: FBT001 - keys of the cache
         return _build_settings(derive.RankFacts(document.fabrics[name], devices, is_foreign, has_interface))
 
-    return get_settings
+    return build
 
 
 def _build_settings(rank: derive.RankFacts) -> Settings:
-    """Return the settings of a rank. A literal of a library means that all ranks use it."""
+    """Return the settings of a rank. A literal for a variable of a library means that all ranks use the library."""
     env = rank.fabric.env
     used_libraries, literals = libraries.detect(env), list_literals(rank.fabric)
     available = [

@@ -1,8 +1,8 @@
 """Plans the changes of a pod template: the devices, claims and mounts in the plan of its pods.
 
-Quotas, queues and PodGroups count the devices there. A pod gets the other changes at its own admission from the same
-plan, so nothing is added twice (docs/interface.md 3). If the templates of a kind are immutable, an updated template is
-compared with the stored one.
+Quotas, queues and PodGroups count the devices of templates. A pod gets the other changes at its own admission from the
+same plan, so nothing is added twice (docs/interface.md 3). If the templates of a kind are immutable, an updated
+template is compared with the stored one.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,9 +23,9 @@ _TEMPORARY = frozenset({"missing-network", "namespace-unknown"})
 
 
 class TemplatePlan(msgspec.Struct, frozen=True):
-    """The plan of a template.
+    """The plan of a template, with the plan of the pods that are created from it.
 
-    `injection` is its pod's plan. It is None if the pod did not opt in, is planned later, or would be rejected.
+    `injection` is None if the pods did not opt in, would be rejected, or can be planned only when they are created.
     """
 
     template: templates.Template
@@ -38,7 +38,7 @@ class TemplatePlan(msgspec.Struct, frozen=True):
 def plan_template(
     template: templates.Template, policy: policies.Policy, cluster: facts.ClusterFacts, workload_name: str
 ) -> TemplatePlan | plan.Refusal:
-    """Return the plan of the template, or the refusal that its pods would get. `workload_name` is used in messages."""
+    """Return the plan of the template, or a refusal if its pods would be rejected. Messages have `workload_name`."""
     pod = build_pod(template)
     cluster = msgspec.structs.replace(
         cluster, job_accelerated=accelerators.has_accelerator(template.requested, policy.document.accelerators)
@@ -66,7 +66,7 @@ def plan_template(
 
 
 def locate_warnings(template: templates.Template, warnings: Iterable[reasons.Reason]) -> tuple[reasons.Reason, ...]:
-    """Return the warnings with the path of the template before the text."""
+    """Return the warnings, each with the path of the template before its message."""
     return tuple([warning.prefix_with(template.title) for warning in warnings])
 
 
@@ -152,7 +152,7 @@ def lacks_only_additions(
     applied: templates.Template | None,
     resources: Collection[str],
 ) -> bool:
-    """True if the update equals the stored template without railwright's additions.
+    """True if an updated template differs from the stored one only by the lack of railwright's additions.
 
     `applied` is the template in the manifest that kubectl applied to the stored object, or None. `resources` are the
     devices that railwright may have added under the current policy and networks.
@@ -216,7 +216,7 @@ def _remove_additions(template: Tree, keys: Collection[str], written: Collection
 
 
 def _list_authored(entries: Sequence[Tree] | None, written: Collection[str]) -> list[Tree]:
-    """Return the volumes or mounts of the author."""
+    """Return the volumes or mounts that the author wrote: those named in `written`, or without railwright's prefix."""
     return [
         entry
         for entry in entries or ()

@@ -20,7 +20,7 @@ UnreadableError = frameworks.UnreadableError
 
 
 class TooManyEntriesError(UnreadableError):
-    """Raised for a workload whose lists have too many entries to read. The text names the workload and the fix."""
+    """Raised for a workload whose lists have too many pod templates. The text names the workload and the fix."""
 
 
 class PodTemplate(views.View, frozen=True):
@@ -78,7 +78,7 @@ _NO_METADATA, _NO_SPEC = views.ObjectMeta(), views.PodSpec()
 
 
 def read_workload(kind: frameworks.WorkloadKind, tree: Any) -> Workload:
-    """Return the workload in plain data. Raises UnreadableError, and TooManyEntriesError before reading them."""
+    """Return the workload in `tree`, which is plain data. Raises UnreadableError, or TooManyEntriesError."""
     metadata = _convert(tree, _Labelled, "").metadata or _NO_METADATA
     start = frameworks.TemplateContext(metadata.name or metadata.generate_name, "", 0, tree.get("spec"))
     origins = list(itertools.islice(frameworks.list_origins(kind, tree, start), frameworks.MAX_ENTRIES + 1))
@@ -100,7 +100,7 @@ def read_workload(kind: frameworks.WorkloadKind, tree: Any) -> Workload:
 
 
 def find_changed(workload: Workload, before: Workload | None) -> tuple[Template, ...]:
-    """Return the templates that an update changed: all of a new workload, and all if the workload's label changed."""
+    """Return the templates that an update changed; all of them for a new workload, or if the fabric label changed."""
     if before is None or (workload.label is not None and workload.label != before.label):
         return workload.templates
     previous = {template.title: template.origin.template for template in before.templates}

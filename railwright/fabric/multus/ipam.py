@@ -19,7 +19,7 @@ _MAX_SUBNETS = 64
 
 
 class NetworkConfiguration(NamedTuple):
-    """What is read of `spec.config` of a NetworkAttachmentDefinition."""
+    """The subnets and the syntax error of `spec.config` of a NetworkAttachmentDefinition."""
 
     subnets: tuple[Subnet, ...] = ()
     error: str = (

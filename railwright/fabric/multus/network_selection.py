@@ -298,7 +298,7 @@ def _parse_entry(entry: Any, position: int, namespace: str) -> Selection:
 
 
 def _read_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object as Go reads it: the case of Multus's keys is ignored, and null counts as absent."""
+    """Return a JSON object as Go decodes it: the case of Multus's keys is ignored, and null counts as absent."""
     return {_fold_case(key): value for key, value in pairs if value is not None}
 
 

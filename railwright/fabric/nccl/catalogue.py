@@ -1,7 +1,8 @@
-"""Catalogue of the NCCL_* variables, as typed rows with look-ups.
+"""Catalogue of the NCCL_* variables: allowed values, default and status of each, and look-ups by name.
 
-The rows, in `variables.json` in this folder, cover NVIDIA/nccl 2.30.7, its 62 release tags and later binaries, and
-names that only plugins, frameworks or other programs read. Rules about values in a workload are in `fabric/lint`.
+The variables, in `variables.json` in this folder, are those of NVIDIA/nccl 2.30.7, its 62 release tags and later
+binaries, and those that only plugins, frameworks or other programs read. Rules about values in a workload are in
+`fabric/lint`.
 """
 
 import difflib
@@ -43,7 +44,7 @@ class Enumeration(msgspec.Struct, frozen=True, tag_field="kind", tag="enum"):
 
 
 class Range(msgspec.Struct, frozen=True, tag_field="kind", tag="range"):
-    """A range of decimal numbers, both ends included. Without `max`, it ends at the largest that NCCL reads."""
+    """A range of decimal numbers, both ends included. Without `max`, it ends at the largest number that NCCL reads."""
 
     min: int
     max: int | None = None
@@ -90,7 +91,7 @@ Status = Literal[
 
 
 class Variable(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the catalogue, with the fields of `variables.json` that are read."""
+    """A variable of the catalogue, with those fields of `variables.json` that railwright reads."""
 
     name: str
     status: Status
@@ -123,7 +124,7 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
         return "" if self.allowed is None else self.allowed.words
 
     def allows(self, text: str) -> bool:
-        """True if the row allows `text`. The default is always allowed, because setting it changes nothing."""
+        """True if the variable may have the value `text`. The default is always allowed: setting it changes nothing."""
         if text == self.default_text:
             return True
         if self.allowed is not None:
@@ -137,12 +138,12 @@ def list_variables() -> tuple[Variable, ...]:
 
 
 def find_variable(name: str) -> Variable | None:
-    """Return the row of a variable, or None if the catalogue does not have it."""
+    """Return the variable of this name, or None if the catalogue lacks it."""
     return _read_catalogue().get(name)
 
 
 def get_variable(name: str) -> Variable:
-    """Return the row of a variable. Raises KeyError if the catalogue does not have it."""
+    """Return the variable of this name. Raises KeyError if the catalogue lacks it."""
     return _read_catalogue()[name]
 
 

@@ -14,12 +14,12 @@ _FILE_VARIABLE = "NCCL_CONF_FILE"  # names the file, so NCCL reads it before the
 
 
 def can_contain(name: str) -> bool:
-    """True for a variable of NCCL or of its libfabric plugin, except the one that names the file."""
+    """True if NCCL takes the variable from nccl.conf: all of NCCL and its libfabric plugin except NCCL_CONF_FILE."""
     return name.startswith(_SUPPORTED_PREFIXES) and name != _FILE_VARIABLE
 
 
 def fits(name: str, value: str) -> bool:
-    """True if NCCL reads the variable back from a line exactly as given."""
+    """True if NCCL reads name and value from a line of nccl.conf exactly as they are given."""
     return (
         bool(name)
         and name[0] != "#"

@@ -1,7 +1,7 @@
 """Derives the environment of a fabric's ranks from the policy. Each variable has a reason.
 
-The table has a row for each variable of a transport, in the order of the environment: variables of every fabric, of
-single transports, of other libraries. `fabric/injection` adds the policy's `env` and delivers the variables.
+The tables have the variables in the order of the environment: those of every fabric, of single transports, of other
+libraries. `fabric/injection` adds the policy's `env` and delivers the variables.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from railwright.fabric.reasons.codes import VariableCode
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """A variable with the code of its reason."""
+    """A variable of the environment, with the code of its reason."""
 
     name: str
     value: str
@@ -21,7 +21,7 @@ class Variable(msgspec.Struct, frozen=True):
 
 
 class RankFacts(msgspec.Struct, frozen=True):
-    """Input of the derivation for a rank.
+    """The facts about a rank from which its variables are derived.
 
     `devices` are the names of the rails' RDMA devices; None if the policy does not name them or they differ between
     nodes. The policy describes the network namespace of the pod, or that of the node if the fabric sets hostNetwork;
@@ -43,9 +43,9 @@ Value = Callable[[RankFacts], str | None]
 
 
 class Derivation(msgspec.Struct, frozen=True):
-    """A row of the table. `value` returns the variable's value, or None to leave the variable out.
+    """The rule for one variable. `value` returns its value, or None to leave the variable out.
 
-    The meaning of the code is the reason, with the source of the rule.
+    `code` stands for the reason, with the source of the rule.
     """
 
     name: str
@@ -64,11 +64,11 @@ def _return_text(text: str) -> Value:
 def _read_key(key: str) -> Value:
     """Return a function that reads a key of the policy's `nccl` section."""
 
-    def read(rank: RankFacts) -> str | None:
+    def read_key(rank: RankFacts) -> str | None:
         setting = getattr(rank.nccl, key)
         return None if setting is None else str(setting)
 
-    return read
+    return read_key
 
 
 def _set_with_nvlink(rank: RankFacts) -> str | None:
@@ -77,17 +77,17 @@ def _set_with_nvlink(rank: RankFacts) -> str | None:
 
 
 def _name_interface(mark: str = "") -> Value:
-    """Return a function that gives `mark` and the primary interface, None if the pod lacks it or it is foreign."""
+    """Return a function that returns `mark` and the primary interface, None if the rank does not have the interface."""
     return lambda rank: None if rank.is_foreign or not rank.has_interface else f"{mark}{rank.fabric.primary_interface}"
 
 
 def _read_address_range(rank: RankFacts) -> str | None:
-    """Return the range of the rails' addresses; None in a foreign network namespace."""
+    """Return the address range of the rails; None if the rank runs in another network namespace."""
     return None if rank.is_foreign else rank.nccl.address_range
 
 
 def _read_address_family(rank: RankFacts) -> str | None:
-    """Return the family of the rails' addresses if it is not NCCL's default, IPv4; None as `_read_address_range`."""
+    """Return the address family of the rails if it is not IPv4, NCCL's default; None too if their range is not used."""
     return "AF_INET6" if ":" in (_read_address_range(rank) or "") else None
 
 
@@ -98,7 +98,7 @@ def _read_gid_index(rank: RankFacts) -> str | None:
 
 
 def _require_network(network: str = "") -> Value:
-    """Return a function that gives the plugin's network, otherwise `network`, if TCP is forbidden; else None."""
+    """Return a function that returns, if TCP is forbidden, the plugin's network or else `network`; otherwise None."""
     return lambda rank: (rank.nccl.plugin or network or None) if rank.nccl.forbid_tcp_fallback else None
 
 
@@ -113,7 +113,7 @@ def _list_ports(rank: RankFacts) -> str | None:
 
 
 def _list_exact_devices(rank: RankFacts) -> str | None:
-    """Return the list after '=', because NCCL reads other names as prefixes: mlx5_1 would also select mlx5_10."""
+    """Return the device list after '=': without it NCCL reads names as prefixes, and mlx5_1 also selects mlx5_10."""
     return f"={devices}" if (devices := _list_devices(rank)) else None
 
 
@@ -184,9 +184,9 @@ LIBRARY_ROWS = (
 
 
 def derive(rank: RankFacts, rows: Sequence[Derivation] = _ROWS) -> tuple[Variable, ...]:
-    """Return the variables of a rank. No variable lists devices that are unknown or differ between nodes.
+    """Return the variables of a rank. Without known devices, none of them lists devices.
 
-    With LIBRARY_ROWS they are those of libraries other than NCCL. The caller keeps those that the rank uses.
+    With LIBRARY_ROWS they are those of other libraries, of which the caller selects what the rank uses.
     """
     if not rank.nccl.derive:
         return ()
@@ -225,7 +225,7 @@ NAMES = frozenset([row.name for row in (*_ROWS, *LIBRARY_ROWS)]) | FOUND.keys() 
 
 
 def list_found(fabric: Fabric) -> tuple[str, ...]:
-    """Return the variables that the init container may find for the ranks of a fabric."""
+    """Return the names of variables whose values the init container may find for the ranks of a fabric."""
     left_out = set() if fabric.has_isolated_rails else {"MC_ENABLE_DEST_DEVICE_AFFINITY"}
     if fabric.nccl.address_range is None:
         left_out.add("NVSHMEM_IB_ADDR_RANGE")
@@ -239,9 +239,9 @@ def list_found(fabric: Fabric) -> tuple[str, ...]:
 
 
 def list_unstated(fabric: Fabric, devices: Sequence[str] | None) -> tuple[str, ...]:
-    """Return NCCL's variables for the devices and the GID index, if the policy does not state their values.
+    """Return the names of NCCL's variables for devices and GID index, without those whose value the policy states.
 
-    Without a value, NCCL 2.21 and newer choose the index themselves; other libraries take one of the host.
+    NCCL 2.21 and newer choose a GID index themselves; other libraries then take one of the host.
     """
     needs = {
         "NCCL_IB_HCA": fabric.transport in _VERBS and not devices,

@@ -13,7 +13,7 @@ _MAX_DIGITS = 25  # 64 bits have 22 octal digits; longer text always overflows
 def parse(text: str) -> int | None:
     """Return the number that NCCL 2.32 and newer read from `text`.
 
-    None: NCCL keeps its default, because it rejects the text, or because the text is empty as if it were not set.
+    None: NCCL keeps its default, because it rejects the text, or treats an empty text as unset.
     """
     match = _NUMBER.match(text)
     if match is None:

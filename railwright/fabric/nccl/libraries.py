@@ -4,7 +4,6 @@ A rank started by torchrun loads none of these libraries. A library's variables 
 the policy already sets one of them; those of NVSHMEM also with PyTorch's TORCH_SYMMMEM. UCX_TLS is never derived from
 the policy for a rank: it would force UCX to TCP also where it carries the rank's data. UCX_NET_DEVICES is derived for
 NIXL, which moves the KV cache of an inference server over UCX. Whether UCX carries data of other ranks is not known.
-Claims name the devices (injection/environment.py).
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,10 +43,11 @@ CONFLICTING_VARIABLES: Mapping[str, tuple[str, ...]] = {
 
 
 def may_use_rdma(transports: str | None) -> bool:
-    """True unless a value of UCX_TLS leaves out every RDMA transport.
+    """True unless the value of UCX_TLS excludes every RDMA transport.
 
-    None is an unset or unknown value. UCX reads `^` before a list as "all but these", and a backslash before a name as
-    "this transport only, without those it needs beside it" (openucx/ucx, src/ucp/core/ucp_context.c).
+    None means that UCX_TLS is unset, or its value unknown. UCX reads `^` before a list as "all but these", and a
+    backslash before a name as "this transport only, without those it needs beside it" (openucx/ucx,
+    src/ucp/core/ucp_context.c).
     """
     if transports is None:
         return True

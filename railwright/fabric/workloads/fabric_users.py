@@ -1,4 +1,4 @@
-"""Finds the users of fabrics that a new policy removes or renames.
+"""Finds pods and namespaces that use fabrics which a new policy removes or renames.
 
 Running pods are not affected. Recreated pods are rejected, because their label names no fabric.
 """
@@ -17,14 +17,14 @@ _MAX_NAMED = 4  # namespaces in a message
 
 
 class LabelledPods(NamedTuple):
-    """Pods with labels of fabrics, and whether these are all."""
+    """Pods with labels of fabrics. `is_complete`: no pod with such a label is missing."""
 
     pods: Sequence[views.Pod]
     is_complete: bool
 
 
 class Users(NamedTuple):
-    """Possible users of the fabrics: labelled pods, None if unknown, and the labels of each namespace."""
+    """The pods with labels of fabrics (None if unknown), and the labels of each namespace by its name."""
 
     labelled: LabelledPods | None
     namespaces: Mapping[str, Mapping[str, str]]
@@ -37,7 +37,7 @@ def list_removed_labels(before: model.PolicyDocument, after: model.PolicyDocumen
 
 
 def explain_uses(lost: Sequence[str], users: Users) -> Sequence[reason.Reason]:
-    """Return a reason for each lost label that is used, or whose use is unknown."""
+    """Return a warning for each removed label that pods or namespaces have, or may have."""
     return [found for label in lost if (found := _explain_use(label, users)) is not None]
 
 

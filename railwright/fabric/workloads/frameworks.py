@@ -46,7 +46,7 @@ class ControllerVolume(msgspec.Struct, frozen=True):
 class ControllerMetadata(msgspec.Struct, frozen=True):
     """The metadata, settings and volumes that a controller adds to the pods of a template.
 
-    Only those that decide a role, or may conflict with railwright's.
+    Only what decides a role, or may conflict with railwright's own additions.
     """
 
     labels: Mapping[str, str] = {}
@@ -65,7 +65,7 @@ BuildMetadata = Callable[[TemplateContext], ControllerMetadata]
 
 
 def build_no_metadata(_: TemplateContext) -> ControllerMetadata:
-    """Return no metadata: the controller adds nothing that decides a role."""
+    """Return empty metadata, for a controller that adds nothing that railwright reads."""
     return ControllerMetadata()
 
 
@@ -82,7 +82,7 @@ class TemplatePath(msgspec.Struct, frozen=True):
     pod_spec: tuple[str, ...] = ()
 
     def read(self, tree: Any) -> Tree:
-        """Return a template as one with `metadata` and `spec`. `tree` is plain data."""
+        """Return a template with `metadata` and `spec`, whatever its form in the object. `tree` is plain data."""
         template = get_mapping(tree)
         if not self.pod_spec:
             return template
@@ -90,7 +90,7 @@ class TemplatePath(msgspec.Struct, frozen=True):
         return {"metadata": metadata, "spec": get_mapping(template, *self.pod_spec)}
 
     def locate(self, pointer: str) -> str:
-        """Return the JSON pointer in a template of a field of its pod."""
+        """Return the JSON pointer, in a template as its author wrote it, of a field of the pod."""
         if not self.pod_spec:
             return pointer
         field, _, rest = pointer[1:].partition("/")
@@ -103,7 +103,7 @@ class TemplatePath(msgspec.Struct, frozen=True):
 class TemplateOrigin(msgspec.Struct, frozen=True):
     """A template in its object, as plain data.
 
-    `steps` is the path from the object to the template, and `ancestors` are the values on it, the object first.
+    `steps` is the path from the object to the template, `ancestors` are the values on it from object to template.
     """
 
     context: TemplateContext
@@ -256,16 +256,16 @@ class WorkloadKind(msgspec.Struct, frozen=True):
 
 
 def locate_templates(*steps: str, build_metadata: BuildMetadata = build_no_metadata) -> tuple[TemplatePath, ...]:
-    """Return the TemplatePath of the templates at spec.STEPS.template."""
+    """Return the path of the templates at spec.STEPS.template, as the `templates` of a WorkloadKind."""
     return (TemplatePath(("spec", *steps, "template"), build_metadata=build_metadata),)
 
 
 class UnreadableError(ValueError):
-    """Raised for a workload of another form than its API's. The text names the path."""
+    """Raised for a workload that does not have the structure of its API. The text names the path."""
 
 
 def list_origins(kind: WorkloadKind, tree: Tree, start: TemplateContext) -> Iterator[TemplateOrigin]:
-    """Yield the templates of an object, which is plain data. A template that is missing counts as empty.
+    """Yield the pod templates of an object, which is plain data. A missing template is read as an empty one.
 
     Raises UnreadableError.
     """
@@ -339,8 +339,8 @@ FIRST_ROLES = (*LAUNCHERS, "leader", "chief", HEAD)  # suffixes of roles that co
 class GangLabel(msgspec.Struct, frozen=True):
     """A label with the name of a job, which is the gang of its pods.
 
-    The gang's key is namespace/source/value. `more` are labels with further parts, because jobs of different kinds may
-    share a name, and a job may consist of several gangs.
+    The gang's key is namespace/source/value. The values of the labels in `more` follow in it, because jobs of different
+    kinds may share a name, and a job may consist of several gangs.
     """
 
     label: str

@@ -1,6 +1,6 @@
 """Kubernetes' own controllers: Job and CronJob, the apps API, and the ReplicationController.
 
-Jobs label their pods. The other controllers know no gangs: the owner is the gang.
+The pods of a Job have labels with its name. For other controllers, a gang is the pods of one controller.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _POD_NAME = "statefulset.kubernetes.io/pod-name"  # label
 
 
 def describe_pods(spec: frameworks.Tree, name: str, succeeded: Any = None) -> frameworks.CreatedPods:
-    """Return the pods that a Job with this spec creates, of which some may have succeeded."""
+    """Return the pods that a Job with this spec creates. `succeeded` is the number of its completions so far."""
     is_indexed = spec.get("completionMode") == "Indexed"
     index = {INDEX: "0"} if is_indexed else {}
     count, completions = spec.get("parallelism"), spec.get("completions")

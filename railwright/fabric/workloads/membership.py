@@ -56,7 +56,7 @@ def find_gang(pod: views.Pod, volcano_job: str = "") -> GangKey:
 
 
 def find_gang_name(pod: views.Pod, gang: GangKey) -> str:
-    """Return the user's name of a pod's gang: that of the job, and the gang's number in it.
+    """Return the name of a pod's gang for the user: the name of its job, and the gang's number in the job.
 
     The names of pod groups are often generated (`podgroup-UID`, `NAME-UID`).
     """
@@ -87,7 +87,7 @@ def find_rank(pod: views.Pod) -> Rank:
 
 
 def has_controller_with_size(pod: views.Pod) -> bool:
-    """True if the pod's controller is of a kind that declares the number of its pods."""
+    """True if the pod's controller is of a kind whose objects state the number of their pods."""
     owner = pod.metadata.controller
     if owner is None:
         return False

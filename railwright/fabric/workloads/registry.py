@@ -1,6 +1,6 @@
-"""The frameworks that railwright knows, one row each, and their kinds.
+"""The frameworks that railwright knows, and their kinds of workloads.
 
-To add one, write its file in this folder and its row here.
+To add a framework, write its file in this folder and add it to FRAMEWORKS.
 """
 
 from collections.abc import Sequence
@@ -41,11 +41,11 @@ _BY_NAME = {
 
 
 def find_injected_kind(group: str, version: str, kind: str) -> frameworks.WorkloadKind | None:
-    """Return the kind, or None if railwright does not mutate its templates."""
+    """Return a kind of workload, or None if railwright does not mutate its templates."""
     return _BY_VERSION.get((group, version, kind))
 
 
 def find_kind(group: str, version: str, name: str) -> frameworks.WorkloadKind | None:
-    """Return the kind, or None if it is unknown. An unknown version is read as the latest one."""
+    """Return a kind of workload, or None if it is unknown. An unknown version is read as the latest one."""
     exact = (kind for kind in KINDS if (kind.group, kind.version, kind.name) == (group, version, name))
     return next(exact, _BY_NAME.get((group, name)))

@@ -18,7 +18,7 @@ _LAUNCHER_NAMES = [row.launcher_name for row in _ROWS if row.launcher_name]
 _SSH_WORKERS = [row.ssh_worker.items() for row in _ROWS if row.ssh_worker]
 _SSH_VOLUMES = [row.ssh_volume for row in _ROWS if row.ssh_volume]
 VARIABLES = frozenset(variable for _, variable in _LAUNCHER_VARIABLES)
-"""Variables whose presence indicates a role."""
+"""Variables whose presence in a container shows that its pod is a launcher."""
 
 
 def find_role(pod: views.Pod) -> str:
@@ -36,7 +36,7 @@ def find_role(pod: views.Pod) -> str:
 
 
 def has_launcher_name(pod: views.Pod) -> bool:
-    """True if a pod may be a launcher, judging by its role's name alone. It may also be a rank."""
+    """True if the name of a pod's task or replica type is that of a launcher. The pod may be a rank nevertheless."""
     labels = pod.metadata.labels
     return any(
         job in labels and labels.get(name, "").lower().endswith(frameworks.LAUNCHERS) for job, name in _LAUNCHER_NAMES
