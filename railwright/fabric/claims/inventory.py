@@ -277,7 +277,7 @@ class Inventory:
         return resources.add_up([self._count_request(request) for claim in requested for request in claim.requests])
 
     def _list_generated_claims(self, pod: PodKey) -> list[objects.DeviceClaim]:
-        """Return the device requests of the claims that were generated for a pod."""
+        """Return spec.devices of the claims that Kubernetes generated for a pod."""
         known = self.claim_sink.known
         claims = [known[key] for key in sorted(self._claims_by_pod.get((pod.namespace, pod.uid), ()))]
         return [claim.spec.devices for claim in claims if claim.generated_for == pod.uid]

@@ -54,7 +54,7 @@ class Device(views.View, frozen=True):
 
 
 class ResourcePool(views.View, frozen=True):
-    """spec.pool of a ResourceSlice: slices of an old generation are obsolete, and a pool may lack slices."""
+    """Field spec.pool of a ResourceSlice. Slices of an old generation are obsolete; the newest may be incomplete."""
 
     name: str = ""
     generation: int = 0
@@ -62,7 +62,7 @@ class ResourcePool(views.View, frozen=True):
 
 
 class ResourceSliceSpec(views.View, frozen=True):
-    """spec of a ResourceSlice."""
+    """Field spec of a ResourceSlice."""
 
     driver: str = ""
     pool: ResourcePool = ResourcePool()
@@ -83,19 +83,19 @@ class ResourceSlice(views.View, frozen=True):
 
 
 class CelSelector(views.View, frozen=True):
-    """selectors[].cel: a CEL expression about the variable `device`."""
+    """Field cel of a selector: a CEL expression about the variable `device`."""
 
     expression: str = ""
 
 
 class DeviceSelector(views.View, frozen=True):
-    """selectors[] of a DeviceClass or of a request."""
+    """Entry of `selectors` in a DeviceClass or in a request of a claim."""
 
     cel: CelSelector | None = None
 
 
 class DeviceClassSpec(views.View, frozen=True):
-    """spec of a DeviceClass."""
+    """Field spec of a DeviceClass."""
 
     selectors: list[DeviceSelector] | None = None
     extended_resource_name: str = ""
@@ -114,7 +114,7 @@ class DeviceClass(views.View, frozen=True):
 
 
 class ExactDeviceRequest(views.View, frozen=True):
-    """requests[].exactly, or an alternative in firstAvailable: a DeviceClass, selectors, and a number of devices."""
+    """DeviceClass, selectors and number of devices: field exactly of a request, or an entry of firstAvailable."""
 
     device_class_name: str = ""
     selectors: tuple[DeviceSelector, ...] | None = None
@@ -134,7 +134,7 @@ class ExactDeviceRequest(views.View, frozen=True):
 
 
 class DeviceRequest(views.View, frozen=True):
-    """requests[] of a claim: `exactly` one request, or the first of several alternatives that is available."""
+    """Entry of `requests` in a claim: one request, or alternatives, of which the first available is allocated."""
 
     name: str = ""
     exactly: ExactDeviceRequest | None = None
@@ -147,14 +147,14 @@ class DeviceRequest(views.View, frozen=True):
 
 
 class DeviceConstraint(views.View, frozen=True):
-    """constraints[] of a claim: devices of these requests, or of all, have one value of an attribute in common."""
+    """Entry of `constraints` in a claim: devices of these requests, or of all, share one value of an attribute."""
 
     requests: tuple[str, ...] | None = None
     match_attribute: str = ""
 
 
 class DeviceClaim(views.View, frozen=True):
-    """spec.devices of a ResourceClaim."""
+    """Field spec.devices of a ResourceClaim."""
 
     requests_or_none: tuple[DeviceRequest, ...] | None = msgspec.field(default=None, name="requests")
     constraints_or_none: tuple[DeviceConstraint, ...] | None = msgspec.field(default=None, name="constraints")
@@ -171,19 +171,19 @@ class DeviceClaim(views.View, frozen=True):
 
 
 class ResourceClaimSpec(views.View, frozen=True):
-    """spec of a ResourceClaim."""
+    """Field spec of a ResourceClaim."""
 
     devices: DeviceClaim = DeviceClaim()
 
 
 class TemplateClaimSpec(views.View, frozen=True):
-    """spec.spec of a ResourceClaimTemplate. `devices` keeps all fields, because a hash of them is in the name."""
+    """Field spec.spec of a ResourceClaimTemplate. `devices` keeps all fields, because a hash of them is in the name."""
 
     devices: Any = None
 
 
 class ClaimTemplateSpec(views.View, frozen=True):
-    """spec of a ResourceClaimTemplate, which contains the spec of the claims."""
+    """Field spec of a ResourceClaimTemplate, which contains the spec of the claims."""
 
     spec: TemplateClaimSpec = TemplateClaimSpec()
 
@@ -209,7 +209,7 @@ class ResourceClaimTemplate(views.View, frozen=True, dict=True, gc=True):
 
 
 class DeviceResult(views.View, frozen=True):
-    """status.allocation.devices.results[] of a ResourceClaim: a device that was allocated."""
+    """Allocated device: an entry of status.allocation.devices.results in a ResourceClaim."""
 
     driver: str = ""
     pool: str = ""
@@ -219,26 +219,26 @@ class DeviceResult(views.View, frozen=True):
 
 
 class DeviceAllocation(views.View, frozen=True):
-    """status.allocation.devices of a ResourceClaim."""
+    """Field status.allocation.devices of a ResourceClaim."""
 
     results: list[DeviceResult] | None = None
 
 
 class AllocationResult(views.View, frozen=True):
-    """status.allocation of a ResourceClaim."""
+    """Field status.allocation of a ResourceClaim."""
 
     devices: DeviceAllocation = DeviceAllocation()
 
 
 class Consumer(views.View, frozen=True):
-    """status.reservedFor[] of a ResourceClaim: usually a pod."""
+    """Entry of status.reservedFor in a ResourceClaim: usually a pod."""
 
     resource: str = ""
     uid: str = ""
 
 
 class ResourceClaimStatus(views.View, frozen=True):
-    """status of a ResourceClaim."""
+    """Field status of a ResourceClaim."""
 
     allocation: AllocationResult | None = None
     reserved_for: list[Consumer] | None = None

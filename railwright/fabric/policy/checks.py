@@ -225,7 +225,7 @@ def _check_key_combinations(fabric: model.Fabric) -> Iterator[Finding]:
         (
             bool(fabric.library_path) and _LIBRARY_PATH in fabric.env,
             ("env", _LIBRARY_PATH),
-            "is extended by libraryPath; remove it, or libraryPath",
+            "is extended by the directories of libraryPath; remove one of the two keys",
         ),
         (
             fabric.nvlink_segment is not None and not has_domains,
@@ -368,8 +368,8 @@ _FABRIC_RULES: tuple[Callable[[model.Fabric], Iterator[Finding]], ...] = (
 def _check_claims(fabric: model.Fabric, claims: model.Claims, shapes: Shapes) -> Iterator[Finding]:
     if claims.rail_attribute in objects.WITHDRAWN:
         message = (
-            f"{_quote(claims.rail_attribute)} is gone while a pod holds the device, because its interface is in the "
-            "pod then; use dra.net/rdmaDevice or dra.net/pciAddress"
+            f"{_quote(claims.rail_attribute)} is missing from slices while a pod holds the device, because its "
+            "interface is in the pod then; use dra.net/rdmaDevice or dra.net/pciAddress"
         )
         yield Finding(("claims", "railAttribute"), message)
     if claims.accelerator_class is None and claims.pair_by not in ("pcieRoot", compiled.NO_PAIRS):  # not the default

@@ -492,8 +492,8 @@ class Fabric(Section, frozen=True):
     accelerators: Annotated[
         Annotated[tuple[ResourceName, ...], msgspec.Meta(max_length=0)] | None,
         describe(
-            "`[]`: pods get the rails without an accelerator, except launchers and heads, as MPI jobs on CPUs need. If "
-            "unset, `accelerators` of the policy count.",
+            "`[]`: containers get the rails also without an accelerator, except launchers and heads. MPI jobs on CPUs "
+            "need this. If unset, a container needs one of the policy's `accelerators`.",
             [],
         ),
     ] = None

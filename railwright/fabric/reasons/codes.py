@@ -272,7 +272,7 @@ class RejectionCode(ReasonCode):
     SECURITY = "security", "The container or the pod-security level of the namespace forbids what the fabric needs."
     TOO_LARGE = (
         "too-large",
-        "The object has more entries (10,000 of a pod, 30,000 of a workload), templates or annotations than are read.",
+        "The object has more than 10,000 entries (a workload: 30,000), or more templates or annotations than allowed.",
     )
 
 

@@ -11,7 +11,7 @@ def list_exported(*words):
     return [(s.name, s.value) for s in commands.read_settings(words).exported]
 
 
-def test_variables_after_x_of_mpirun_are_passed_to_ranks():
+def test_mpirun_passes_the_variables_of_its_option_x_to_ranks():
     result = commands.read_settings(
         ["/opt/ompi/bin/mpirun", "-np", "4", "-x", "NCCL_DEBUG=INFO", "-x", "NCCL_IB_HCA", "-x", "PATH", "train.py"]
     )
