@@ -22,6 +22,7 @@ from plane import (
     commands,
     guard,
     manifests,
+    processes,
     releases,
     rotation,
     site,
@@ -95,12 +96,9 @@ def build_kustomization(tmp_path):
 
 
 async def kustomize(folder):
-    process = await asyncio.create_subprocess_exec(
-        binaries.locate()["kubectl"], "kustomize", folder, stdout=asyncio.subprocess.PIPE
-    )
-    out, _ = await process.communicate()
-    assert process.returncode == 0
-    return index_objects(out.decode())
+    code, out, err = await processes.run(binaries.locate()["kubectl"], "kustomize", folder)
+    assert code == 0, err
+    return index_objects(out)
 
 
 @pytest.mark.parametrize("folder", MATRIX)

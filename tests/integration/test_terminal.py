@@ -11,7 +11,7 @@ import sys
 
 import pages
 import pytest_asyncio
-from plane import commands, manifests
+from plane import commands, manifests, processes
 from plane.manifests import LEAF, RAILS
 
 from railwright.fabric import names
@@ -30,7 +30,7 @@ async def kubectl(plane, tmp_path):
     program.chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
 
-    async def run(*arguments: str, stdin: str = "") -> commands.Result:
+    async def run(*arguments: str, stdin: str = "") -> processes.Result:
         return await commands.railwright(
             *arguments, kubeconfig=plane.kubeconfig, stdin=stdin, program=(plane.kubectl_program,), PATH=path
         )

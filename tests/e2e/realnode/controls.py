@@ -4,7 +4,6 @@ It differs from the plane of fake nodes: addresses that nodes can reach, kubelet
 DNS.
 """
 
-import asyncio
 import base64
 import json
 import pathlib
@@ -147,9 +146,8 @@ class Controls(plane.Plane):
         command = [*self.enter, sys.executable, "-Ic", _ASK, f"{extender['urlPrefix']}/prioritize"]
 
         async def is_reachable() -> bool:
-            process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
-            _, errors = await process.communicate()
-            assert process.returncode == 0, errors.decode()
+            code, _, errors = await processes.run(*command)
+            assert code == 0, errors
             return True
 
         await waiting.wait(is_reachable, seconds=60, describe="the extender to answer through its Service")

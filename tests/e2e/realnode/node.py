@@ -1,6 +1,5 @@
 """Starts, enters and kills a node, and loads images on it."""
 
-import asyncio
 import os
 import pathlib
 import shutil
@@ -67,16 +66,11 @@ class Node:
 
     async def run(self, *command: str, seconds: float = 120) -> str:
         """Run a program of the machine or of Debian in the node; returns its output."""
-        process = await asyncio.create_subprocess_exec(
-            *("nsenter", f"--target={self._pid}", "--all", "--", *command),
-            env={**os.environ, **services.environment(self.settings.debian, self.settings.libraries)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        output, _ = await asyncio.wait_for(process.communicate(), seconds)
-        text = output.decode(errors="replace")
-        assert process.returncode == 0, f"{' '.join(command)} on {self.name}: exit {process.returncode}\n{text}"
-        return text
+        entered = ("nsenter", f"--target={self._pid}", "--all", "--", *command)
+        environment = {**os.environ, **services.environment(self.settings.debian, self.settings.libraries)}
+        code, output, _ = await processes.run(*entered, seconds=seconds, env=environment, stderr=subprocess.STDOUT)
+        assert code == 0, f"{' '.join(command)} on {self.name}: exit {code}\n{output}"
+        return output
 
     async def load(self, image: images.Image) -> None:
         """Load an image on the node, as a pull would."""

@@ -1,6 +1,5 @@
 """Runs commands as a user does: railwright of this repository, kubectl, and commands of a documentation page."""
 
-import asyncio
 import json
 import os
 import pathlib
@@ -8,11 +7,9 @@ import sys
 import uuid
 from typing import Any
 
-from plane import manifests, plane, servers, waiting
+from plane import manifests, plane, processes, servers, waiting
 
 RAILWRIGHT = (sys.executable, "-m", "railwright.cli")
-_TIMEOUT_SECONDS = 120
-Result = tuple[int, str, str]  # exit code, stdout and stderr
 
 
 async def railwright(
@@ -22,16 +19,10 @@ async def railwright(
     stdin: str = "",
     program: tuple[str, ...] = RAILWRIGHT,
     **environment: str,
-) -> Result:
+) -> processes.Result:
     """Run `railwright WORDS` in a folder."""
     values = {"PYTHONPATH": str(servers.ROOT), **({"KUBECONFIG": str(kubeconfig)} if kubeconfig else {}), **environment}
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        *program, *words, cwd=folder, env={**os.environ, **values}, stdin=pipe, stdout=pipe, stderr=pipe
-    )
-    out, err = await asyncio.wait_for(process.communicate(stdin.encode()), _TIMEOUT_SECONDS)
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
+    return await processes.run(*program, *words, cwd=folder, env={**os.environ, **values}, stdin=stdin)
 
 
 async def check(on: plane.Plane, *options: str, **environment: str) -> tuple[int, dict[str, Any]]:
@@ -79,7 +70,7 @@ class Person:
         self.kubeconfig = on.certificates.kubeconfig(self.user, on.parts.server, self.user)
         self._plane, self._folder = on, folder
 
-    async def __call__(self, *words: str, stdin: str = "") -> Result:
+    async def __call__(self, *words: str, stdin: str = "") -> processes.Result:
         """Run `railwright WORDS`."""
         home = {"folder": self._folder, "HOME": str(self._folder)}
         return await railwright(*words, kubeconfig=self.kubeconfig, stdin=stdin, **home)
@@ -138,12 +129,6 @@ class Shell:
             "HOME": str(folder),
         }
 
-    async def __call__(self, command: str) -> Result:
+    async def __call__(self, command: str) -> processes.Result:
         """Run a command line."""
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_shell(
-            command, cwd=self.folder, env=self._environment, stdout=pipe, stderr=pipe
-        )
-        out, err = await asyncio.wait_for(process.communicate(), _TIMEOUT_SECONDS)
-        assert process.returncode is not None
-        return process.returncode, out.decode(), err.decode()
+        return await processes.run("sh", "-c", command, cwd=self.folder, env=self._environment)

@@ -107,24 +107,13 @@ class Plane:
             await process.kill()  # nothing of theirs is kept; an orderly end takes the API server ten seconds
         shutil.rmtree(self.folder / "etcd", ignore_errors=True)
 
-    async def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True, seconds: float = 60) -> str:
+    async def kubectl(self, *arguments: str, stdin: str = "", check: bool = True, seconds: float = 60) -> str:
         """Run kubectl as admin and return its output. Raises AssertionError with its error message."""
-        process = await asyncio.create_subprocess_exec(
-            *self.enter,
-            self.kubectl_program,
-            f"--kubeconfig={self.kubeconfig}",
-            f"--cache-dir={self.folder / 'kubectl-cache'}",
-            *arguments,
-            stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await asyncio.wait_for(process.communicate(stdin.encode() if stdin is not None else None), seconds)
-        if check and process.returncode:
-            raise AssertionError(
-                f"kubectl {' '.join(arguments)}: exit {process.returncode}\n{err.decode()}{out.decode()}"
-            )
-        return out.decode()
+        options = (f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self.folder / 'kubectl-cache'}")
+        command = (*self.enter, self.kubectl_program, *options, *arguments)
+        code, out, err = await processes.run(*command, stdin=stdin, seconds=seconds)
+        assert code == 0 or not check, f"kubectl {' '.join(arguments)}: exit {code}\n{err}{out}"
+        return out
 
     async def apply(self, manifests: str) -> list[api.Object]:
         """Create every object of a YAML text, in order."""

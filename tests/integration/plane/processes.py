@@ -1,8 +1,9 @@
-"""Runs programs for the tests, each with a log, and always stops them by process id.
+"""Runs commands to their end, and programs with a log, which are always stopped by process id.
 
 Knows nothing of the programs themselves.
 """
 
+import asyncio
 import atexit
 import os
 import pathlib
@@ -11,12 +12,24 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from plane import waiting
 
 _PARENT_DEATH = pathlib.Path(__file__).with_name("parent_death.py")
 _BAD = re.compile(r"[EFW]\d{4} ")  # klog's errors and warnings
 _alive: set["Process"] = set()
+Result = tuple[int, str, str]  # exit code, stdout and stderr
+
+
+async def run(*command: str | pathlib.Path, stdin: str = "", seconds: float = 120, **options: Any) -> Result:
+    """Run a command to its end, at most for `seconds`; `options` are those of asyncio's subprocesses, such as `env`."""
+    pipe = asyncio.subprocess.PIPE
+    streams = {"stdin": pipe, "stdout": pipe, "stderr": pipe, **options}
+    process = await asyncio.create_subprocess_exec(*command, **streams)
+    out, err = await asyncio.wait_for(process.communicate(stdin.encode()), seconds)
+    assert process.returncode is not None
+    return process.returncode, out.decode(errors="replace"), (err or b"").decode(errors="replace")
 
 
 class Process:

@@ -5,7 +5,7 @@ import os
 import pathlib
 import sys
 
-from plane import binaries, helm, plane, releases
+from plane import binaries, helm, plane, processes, releases
 
 SCRIPT = releases.ROOT / "hack" / "quickstart" / "quickstart.sh"
 NAMESPACE = "railwright-quickstart"
@@ -19,12 +19,7 @@ async def run(running: plane.Plane, folder: pathlib.Path, *options: str) -> tupl
     path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
     programs = {"KUBECTL": str(binaries.locate()["kubectl"]), "HELM": str(helm.locate()), "PATH": path}
     home = {f"HELM_{part}_HOME": str(folder / part.lower()) for part in ("CACHE", "CONFIG", "DATA")}
-    process = await asyncio.create_subprocess_exec(
-        *(*running.enter, str(SCRIPT), *options),
-        env={**os.environ, **programs, **home, "KUBECONFIG": str(running.kubeconfig)},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    output, _ = await asyncio.wait_for(process.communicate(), 240)
-    assert process.returncode is not None
-    return process.returncode, output.decode()
+    environment = {**os.environ, **programs, **home, "KUBECONFIG": str(running.kubeconfig)}
+    command = (*running.enter, SCRIPT, *options)
+    code, output, _ = await processes.run(*command, seconds=240, env=environment, stderr=asyncio.subprocess.STDOUT)
+    return code, output

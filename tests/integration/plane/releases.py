@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from plane import api, helm, plane, waiting
+from plane import api, helm, plane, processes, waiting
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 CHART, BASE = ROOT / "manifests" / "chart", ROOT / "manifests" / "base"
@@ -74,16 +74,11 @@ class Helm:
     async def __call__(self, *arguments: str) -> str:
         """Run Helm and return its standard output. Raises FailedError."""
         places = {f"HELM_{kind}_HOME": str(self._home / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
-        process = await asyncio.create_subprocess_exec(
-            *(*self._command, *arguments, *self._common),
-            env={"PATH": os.environ["PATH"], "HOME": str(self._home), "KUBECONFIG": self._kubeconfig, **places},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, said = await asyncio.wait_for(process.communicate(), 120)
-        if process.returncode:
-            raise FailedError(said.decode() + out.decode())
-        return out.decode()
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self._home), "KUBECONFIG": self._kubeconfig, **places}
+        code, out, err = await processes.run(*self._command, *arguments, *self._common, env=environment)
+        if code:
+            raise FailedError(err + out)
+        return out
 
     async def install(self, *options: str) -> str:
         """Install a first release of the chart. The namespace exists, or the options create it."""
