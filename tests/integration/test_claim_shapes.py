@@ -1,11 +1,14 @@
-"""Claims that railwright writes, on nodes of published shapes and with the real allocator."""
+"""Claims that railwright writes, on nodes of published shapes, with the allocator of kube-scheduler.
+
+Volcano's is in test_gangs_of_any_rails.py.
+"""
 
 import asyncio
 
 import pytest
 import pytest_asyncio
 import shapes
-from plane import claim_gangs, gangs, volcano
+from plane import claim_gangs, gangs
 
 GANG, NODES = 4, 4
 
@@ -21,11 +24,11 @@ async def install(namespace, module_site):  # `namespace` first, so that it is d
     await module_site.unregister()
 
 
-async def create_two_gangs(plane, namespace, shape, size=GANG):
+async def create_two_gangs(plane, namespace, shape):
     """Create the pods of two gangs in turns; return the devices of each pod."""
     pods = [
         claim_gangs.build_fabric_pod(f"{gang}-{rank}", gang, shape.pod_gpus)
-        for rank in range(size)
+        for rank in range(GANG)
         for gang in ("first", "second")
     ]
     await asyncio.gather(*(plane.api.create(pod, namespace=namespace) for pod in pods))
@@ -60,18 +63,4 @@ async def test_the_devices_of_a_large_pod_are_split_into_claims_without_splittin
         ]
         assert len(held) == 2
         assert all(len(devices) <= 32 and shape.is_paired(devices) for devices in held)
-        await plane.remove_pods(namespace)
-
-
-async def test_volcano_allocates_the_claims_of_a_gang(plane, namespace, install, schedulers):
-    shape = shapes.load("eks-p4d")
-    await install(shape)
-    await schedulers.volcano(conf=volcano.conf(claims=True))
-    async with claim_gangs.offer(plane, shape, NODES):
-        job = gangs.volcano_job("v", GANG, gpus=shape.pod_gpus, rails={}, fabric="claimed")
-        await plane.api.create(job, namespace=namespace)
-        await gangs.wait_bound(plane.api, namespace, GANG, f"{gangs.VOLCANO_JOB}=v")
-        devices = await claim_gangs.list_devices(plane.api, namespace)
-        assert len(devices) == GANG
-        assert all(map(shape.is_paired, devices.values())), devices
         await plane.remove_pods(namespace)

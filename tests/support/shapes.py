@@ -1,4 +1,4 @@
-"""Nodes of six published shapes: their devices with published attributes, and their hardware groups.
+"""Nodes of four published shapes: their devices with published attributes, and their hardware groups.
 
 They are in tests/data/claims/shapes.yaml. A device's `beside` names the hardware group of GPUs and NICs with a direct
 path; it is not an attribute, so that a wrong pair is found whatever the claim asked for.
@@ -15,7 +15,7 @@ import devices
 import yaml
 
 FILE = pathlib.Path(__file__).resolve().parents[1] / "data" / "claims" / "shapes.yaml"
-NAMES = ("eks-p4d", "eks-p5", "gke-a3-ultra", "h100-8x8", "aks-gb300", "oke-gb200")
+NAMES = ("eks-p4d", "eks-p5", "gke-a3-ultra", "oke-gb200")
 _API = "resource.k8s.io/v1"
 _COLUMNS_OF_OURS = ("name", "beside")  # all further columns are attributes
 
@@ -33,7 +33,7 @@ class Device:
 class Shape:
     """A node type. Rail k is `nics[k]`. `classes` has the CEL expression of each DeviceClass by name.
 
-    `nodes` can hold 100 pods of `pod_gpus` GPUs with true pairs, and six gangs of 16 of them on equal rails each.
+    Pods of the tests have `pod_gpus` GPUs.
     """
 
     name: str
@@ -41,11 +41,9 @@ class Shape:
     nics: tuple[Device, ...]
     gpus: tuple[Device, ...]
     others: tuple[Device, ...]
-    gpu_memory: str
     classes: Mapping[str, str]
     policy: Mapping[str, str]
     pod_gpus: int
-    nodes: int
 
     @property
     def pod_nics(self) -> int:
@@ -85,13 +83,8 @@ class Shape:
     def build_slices(self, node: str) -> list[dict[str, Any]]:
         """Return the slices of a node: one of the NICs' driver, one of the GPUs'."""
         nics = [{"name": nic.name, "attributes": nic.attributes} for nic in (*self.others, *self.nics)]
-        memory = {"memory": {"value": self.gpu_memory}}
         gpus = [
-            {
-                "name": gpu.name,
-                "attributes": gpu.attributes | {"uuid": {"string": f"GPU-{node}-{gpu.name}"}},
-                "capacity": memory,
-            }
+            {"name": gpu.name, "attributes": gpu.attributes | {"uuid": {"string": f"GPU-{node}-{gpu.name}"}}}
             for gpu in self.gpus
         ]
         return [_build_slice(node, driver, tree) for driver, tree in (("dra.net", nics), ("gpu.nvidia.com", gpus))]
@@ -125,11 +118,9 @@ def load(name: str) -> Shape:
             Device(other.pop("name"), "", {key: _build_attribute(value) for key, value in other.items()})
             for other in tree["others"]
         ),
-        gpu_memory=tree["gpus"]["capacity"]["memory"],
         classes=tree["classes"],
         policy=tree["policy"],
-        pod_gpus=tree["pod"]["gpus"],
-        nodes=tree["pod"]["nodes"],
+        pod_gpus=tree["podGpus"],
     )
 
 
@@ -150,8 +141,6 @@ def _read_devices(tree: Mapping[str, Any]) -> tuple[Device, ...]:
 
 
 def _build_attribute(value: Any) -> Mapping[str, Any]:
-    if isinstance(value, dict):
-        return value  # {version: ...}
     kind = {bool: "bool", int: "int", str: "string"}[type(value)]
     return {kind: value}
 
