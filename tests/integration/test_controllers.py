@@ -1,7 +1,7 @@
 """Jobs through their real controllers: the pods that they create without railwright.
 
-They are recorded in `tests/data/pods.yaml`, which the unit tests of roles and gangs read; RAILWRIGHT_RECORD=1 writes
-them again. Pods with one label are in test_seeds.py.
+What railwright reads of them is recorded in `tests/data/pods.yaml` for the unit tests of roles and gangs;
+RAILWRIGHT_RECORD=1 writes it again. Pods with one label are in test_seeds.py.
 """
 
 import os
@@ -14,6 +14,7 @@ from plane import comparable_pods, conditions, jobs
 
 RECORDED = pathlib.Path(__file__).parents[1] / "data" / "pods.yaml"
 NAMESPACE = "recorded"  # always this one: names and hashes on the pods hold it
+FIELDS = ("name", "env", "resources", "volumeMounts")  # of a container
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -28,6 +29,14 @@ async def home(plane, module_nodes):
 
 def read_gpus(pod: dict) -> str:
     return pod["spec"]["containers"][0].get("resources", {}).get("limits", {}).get("nvidia.com/gpu", "0")
+
+
+def shorten(pod: dict) -> dict:
+    """Return the recorded parts of a pod: metadata, volumes, and FIELDS of each container."""
+    spec = {key: pod["spec"][key] for key in ("volumes", "initContainers", "containers") if key in pod["spec"]}
+    for containers in (spec.get("initContainers", []), spec["containers"]):
+        containers[:] = [{key: value for key, value in container.items() if key in FIELDS} for container in containers]
+    return {"metadata": pod["metadata"], "spec": spec}
 
 
 BOTH = jobs.mpi_job("mpi-both", workers=1, launcher_limits={"nvidia.com/gpu": 1}, runLauncherAsWorker=True)
@@ -77,7 +86,7 @@ async def test_controllers_create_pods_equal_to_the_recorded_ones(plane, home, c
     if job is BOTH:
         env = {variable["name"] for variable in pods["mpi-both-launcher-xxxxx"]["spec"]["containers"][0]["env"]}
         assert "NVIDIA_VISIBLE_DEVICES" not in env
-    today = {entry: comparable_pods.strip_common_parts(pods[title]) for entry, title in recorded.items()}
+    today = {entry: shorten(comparable_pods.strip_common_parts(pods[title])) for entry, title in recorded.items()}
     if os.environ.get("RAILWRIGHT_RECORD"):
         RECORDED.write_text(yaml.safe_dump(yaml.safe_load(RECORDED.read_text()) | today, width=120))
     before = yaml.safe_load(RECORDED.read_text())
