@@ -68,7 +68,8 @@ async def run(plane, name: str, count: int) -> list[dict]:
 
 async def test_a_labelled_job_is_placed_on_the_leaf_with_room_for_all_pods(plane, nodes, prod, site, namespace):
     await arrange(plane, nodes, namespace)
-    extender = await site.start(POLICY, "prod")
+    await site.install(POLICY, "prod")
+    extender = await site.install_extender(POLICY)
     await site.guard("prod")  # the real admission policies let all of its pods pass
 
     # Without our extender first: where Volcano would put it.
@@ -100,7 +101,8 @@ async def test_volcano_calls_every_verb_of_the_example_configuration(plane, node
     arguments["extender.predicateVerb"] = "predicate"  # left out there for its cost; it is to work as well
     for index in range(2):
         await nodes.make(f"gpu-{index}", labels={LEAF: "a"})
-    extender = await site.start(POLICY, "prod")
+    await site.install(POLICY, "prod")
+    extender = await site.install_extender(POLICY)
     await plane.schedulers.volcano(conf=conf)
     await run(plane, "asks", 2)
     for verb in ("prioritize", "allocate", "session-close", "predicate"):

@@ -25,7 +25,12 @@ async def test_the_kustomization_of_the_operator_guide_renders_the_base_with_a_p
     policy_of_ours = ("ConfigMap", names.POLICY_CONFIGMAP)
     assert policy_of_ours not in map(read_identity, base), "applying the base again would put it over the operator's"
     assert sorted(map(read_identity, rendered)) == sorted([*map(read_identity, base), policy_of_ours])
-    images = {c["image"] for tree in rendered if tree["kind"] == "Deployment" for c in list_containers(tree)}
+    images = {
+        c["image"]
+        for tree in rendered
+        if tree["kind"] == "Deployment"
+        for c in tree["spec"]["template"]["spec"]["containers"]
+    }
     assert images == {f"REGISTRY/railwright:{version.VERSION}"}
     (config_map,) = [tree for tree in rendered if read_identity(tree) == policy_of_ours]
     assert config_map["data"][names.POLICY_KEY] == policy
@@ -33,7 +38,3 @@ async def test_the_kustomization_of_the_operator_guide_renders_the_base_with_a_p
 
 def read_identity(tree: dict) -> tuple[str, str]:
     return tree["kind"], tree["metadata"]["name"]
-
-
-def list_containers(deployment: dict) -> list[dict]:
-    return deployment["spec"]["template"]["spec"]["containers"]

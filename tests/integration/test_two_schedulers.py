@@ -8,24 +8,15 @@ from plane import commands, gangs, manifests, waiting
 from plane import site as sites
 
 SMALL = {"gpus": 2}
-
-
-async def create_for_kube(both, namespace, gang, size):
-    """Create pods with a common label."""
-    await gangs.release(both.plane.api, namespace, gangs.build_gang(gang, size, **SMALL), seen_by=both.extender)
-
-
-async def create_for_volcano(both, namespace, gang, size):
-    """Create a Job of Volcano."""
-    await both.plane.api.create(gangs.volcano_job(gang, size, **SMALL), namespace=namespace)
-
-
-CREATE = {gangs.GROUP: create_for_kube, gangs.VOLCANO_JOB: create_for_volcano}  # by the label of a gang's pods
+LABELS = (gangs.GROUP, gangs.VOLCANO_JOB)  # of the pods of a gang, by its scheduler
 
 
 async def run(both, namespace, label, gang, size):
-    """Create a gang; return its bound pods."""
-    await CREATE[label](both, namespace, gang, size)
+    """Create a Job of Volcano, or pods with a common label for kube-scheduler; return the bound pods."""
+    if label == gangs.VOLCANO_JOB:
+        await both.plane.api.create(gangs.volcano_job(gang, size, **SMALL), namespace=namespace)
+    else:
+        await gangs.release(both.plane.api, namespace, gangs.build_gang(gang, size, **SMALL), seen_by=both.extender)
     return await gangs.wait_bound(both.plane.api, namespace, size, f"{label}={gang}", seconds=120)
 
 
@@ -50,9 +41,8 @@ async def assert_each_has_a_node(both, *gangs_of_pods):
     await gangs.wait_until_taken(both, *taken)
 
 
-@pytest.mark.parametrize("old", CREATE, ids=["to volcano", "to kube-scheduler"])
-async def test_a_gang_recreated_for_the_other_scheduler_gets_one_leaf_again(plane, both, nodes, namespace, old):
-    (new,) = CREATE.keys() - {old}
+@pytest.mark.parametrize(("old", "new"), [LABELS, LABELS[::-1]], ids=["to volcano", "to kube-scheduler"])
+async def test_a_gang_recreated_for_the_other_scheduler_gets_one_leaf_again(plane, both, nodes, namespace, old, new):
     await gangs.make_leaves(nodes, a=4, b=6)
     before = await run(both, namespace, old, "train", 4)
     other = await run(both, namespace, new, "other", 3)

@@ -89,13 +89,9 @@ def add_claims(trees: Trees) -> None:
     tree = yaml.safe_load(text)
     for plugin in (plugin for tier in tree["tiers"] for plugin in tier["plugins"]):
         if plugin["name"] == "extender":
-            _append(plugin["arguments"]["extender.managedResources"], names.RAILS)
+            managed = plugin["arguments"]["extender.managedResources"]
+            plugin["arguments"]["extender.managedResources"] = list(dict.fromkeys([*managed, names.RAILS]))
     volcano["data"][key] = yaml.safe_dump(tree)
-
-
-def _append(items: list[str], item: str) -> None:
-    if item not in items:
-        items.append(item)
 
 
 def manifests() -> list[Tree]:

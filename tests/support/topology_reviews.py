@@ -4,7 +4,6 @@ import copy
 import json
 
 import admitting
-import coroutines
 import jsonpatch
 import working
 
@@ -14,8 +13,7 @@ JOB = working.get_kind("Job.batch")
 
 
 def review(tree, by, row=JOB, **request):
-    steps = working.workloads.answer_review(working.review(row, tree, **request), by, admitting.build_facts)
-    return json.loads(coroutines.complete(steps).body)["response"]
+    return working.get_response(working.review(row, tree, **request), by)
 
 
 def create(tree, by, row=JOB, **request):

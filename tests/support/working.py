@@ -5,7 +5,6 @@ import json
 from typing import Any
 
 import admitting
-import coroutines
 import jsonpatch
 import msgspec
 
@@ -82,10 +81,13 @@ def review(row: frameworks.WorkloadKind, tree: Any, version: str = "", **request
 
 
 def handle(body: bytes, by: Any, at: Any = None) -> reviews.Answer:
-    """Return the webhook's answer to a review, without an event loop."""
-    return coroutines.complete(
-        workloads.answer_review(body, by, lambda namespace: at or admitting.build_facts(namespace))
-    )
+    """Return the webhook's answer to a review, without an event loop: it waits for nothing but its turn."""
+    steps = workloads.answer_review(body, by, lambda namespace: at or admitting.build_facts(namespace))
+    try:
+        while True:
+            steps.send(None)
+    except StopIteration as end:
+        return end.value
 
 
 def get_response(body: bytes, by: Any) -> dict:

@@ -232,22 +232,16 @@ async def wait_event(client: api.Api, namespace: str, name: str, *parts: str) ->
     return conditions.read_message(await conditions.wait_event(client, namespace, "FailedScheduling", *parts, of=name))
 
 
-async def list_refusals(installation: site.Site, names: Sequence[str]) -> dict[str, str]:
-    """Return the reason of each refused node for a pod with each rail.
+async def wait_for_refusals(installation: site.Site, expected: Mapping[str, str]) -> None:
+    """Wait until the extender refuses the `expected` nodes, for these reasons, to a pod with each rail.
 
     The request also has a node that the extender does not know. If all were refused, the extender would look again, as
     often as it does for kube-scheduler in that second (docs/schedulers.md).
     """
-    document = await _ask(installation, "filter", pod("probe", gpus=0), [*names, "unknown"])
-    refusals: dict[str, str] = document["FailedAndUnresolvableNodes"]
-    return refusals
-
-
-async def wait_for_refusals(installation: site.Site, expected: Mapping[str, str]) -> None:
-    """Wait until the extender refuses the `expected` nodes for these reasons. Its watch may be late."""
 
     async def are_refused() -> bool:
-        refusals = await list_refusals(installation, [*expected])
+        answer = await _ask(installation, "filter", pod("probe", gpus=0), [*expected, "unknown"])
+        refusals = answer["FailedAndUnresolvableNodes"]
         assert refusals == expected, refusals
         return True
 

@@ -1,7 +1,4 @@
-"""The smallest job of each controller.
-
-Each kind has its manifest, its controller and its number of pods.
-"""
+"""The smallest job of each controller."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -70,18 +67,17 @@ def select_kubeflow_pods(name: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of job: its controller, the builder of its smallest job, the number and the selector of its pods."""
+    """A kind of job: its controller, the builder of its smallest job, and the selector of its pods."""
 
     controller: str
     build: Callable[[str], api.Object]
-    pods: int = 2
     selector: Callable[[str], str] = select_kubeflow_pods
 
 
 KINDS = {
-    "MPIJob": Kind("mpi-operator", mpi_job, 3),
+    "MPIJob": Kind("mpi-operator", mpi_job),
     "PyTorchJob": Kind("training-operator", pytorch_job),
     "TFJob": Kind("training-operator", tf_job),
-    "JobSet": Kind("jobset", job_set, 3, "jobset.sigs.k8s.io/jobset-name={}".format),
-    "LeaderWorkerSet": Kind("lws", leader_worker_set, 3, "leaderworkerset.sigs.k8s.io/name={}".format),
+    "JobSet": Kind("jobset", job_set, "jobset.sigs.k8s.io/jobset-name={}".format),
+    "LeaderWorkerSet": Kind("lws", leader_worker_set, "leaderworkerset.sigs.k8s.io/name={}".format),
 }

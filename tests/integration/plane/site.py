@@ -1,6 +1,5 @@
 """railwright installed on the plane: the real roles, the policy ConfigMap, both servers as their service accounts."""
 
-import asyncio
 import contextlib
 import hashlib
 import pathlib
@@ -73,13 +72,6 @@ class Site:
         await self.policy(text)
         for server in running:
             await wait_policy(server, text)
-
-    async def start(self, text: str, *namespaces: str) -> servers.Server:
-        """Start both servers with a policy, and register the webhook for these namespaces. Return the extender."""
-        await self.policy(text)
-        _, extender = await asyncio.gather(self.start_webhook(), self.start_extender())
-        await self.register(*namespaces)
-        return extender
 
     async def start_webhook(self, *options: str) -> servers.Server:
         """Start the webhook with TLS, as its own service account, and return it when it is ready."""
