@@ -148,4 +148,4 @@ async def test_the_picture_of_the_dashboard_is_drawn_for_the_documentation(chrom
         )
         await tab.js("document.querySelector('#gangs li .state.worse').closest('li').click()")
         await tab.until("document.querySelector('#details .gang')")
-        await tab.picture(ROOT / "docs" / "dashboard.png")
+        await tab.write_picture(ROOT / "docs" / "dashboard.png")

@@ -11,7 +11,7 @@ import msgspec
 
 from railwright.cluster import policies
 from railwright.fabric import views
-from railwright.fabric.injection import context, drafts, facts, plan
+from railwright.fabric.injection import drafts, facts, plan
 from railwright.fabric.reasons import reason as reasons
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -173,7 +173,3 @@ def review(tree: dict, *, name: str = "admission-pods-bench.json", **request) ->
 
 def decode_operations(response: dict) -> list:
     return json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
-
-
-def read_options(pod: views.Pod) -> context.UserOptions:
-    return context.read_options(pod, [row.skip for row in plan.MUTATORS if row.skip])

@@ -95,12 +95,9 @@ class Tab:
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
 
-    async def picture(self, path: pathlib.Path | None = None, **options: Any) -> bytes:
-        answer = await self.send("Page.captureScreenshot", **{"format": "png", **options})
-        data = base64.b64decode(answer["data"])
-        if path is not None:
-            path.write_bytes(data)  # noqa: ASYNC240 - nobody else waits for this loop
-        return data
+    async def write_picture(self, path: pathlib.Path) -> None:
+        answer = await self.send("Page.captureScreenshot", format="png")
+        path.write_bytes(base64.b64decode(answer["data"]))  # noqa: ASYNC240 - nobody else waits for this loop
 
 
 class Browser:

@@ -120,7 +120,7 @@ class Objects:
         present = self.stored.get(path)
         if isinstance(thing, list):
             thing = jsonpatch.apply_patch(present, thing)
-        refusal = find_refusal(request.method, path, thing, present)
+        refusal = find_refusal(request.method, thing, present)
         if refusal:
             return api_stub.refuse(refusal, {404: "NotFound", 409: "Conflict"}.get(refusal, "Invalid"))
         # an API server ignores the query of a DELETE that has a body, its DeleteOptions
@@ -136,7 +136,7 @@ class Objects:
         return web.json_response(self.keep(path, thing), status=200 if present else 201)
 
 
-def find_refusal(method: str, path: str, thing: dict, present: dict | None) -> int | None:
+def find_refusal(method: str, thing: dict, present: dict | None) -> int | None:
     """Return the status with which an API server refuses a write; None if it succeeds."""
     if method == "POST":
         return 409 if present else None

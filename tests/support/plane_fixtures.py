@@ -62,13 +62,6 @@ async def keep_logs(folder: pathlib.Path, logs: pathlib.Path) -> AsyncIterator[N
             _log_folders.append(logs)
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def schedulers(plane):
-    """Yield both schedulers' configurations; put back after the test."""
-    yield plane.schedulers
-    await plane.schedulers.reset()
-
-
 @contextlib.asynccontextmanager
 async def make_nodes(plane: Any) -> AsyncIterator[Any]:
     """Yield a factory of nodes; remove them at the end."""

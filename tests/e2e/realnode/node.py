@@ -84,10 +84,6 @@ class Node:
         listed = await self.run("ctr", "--namespace=k8s.io", "images", "list", "-q")
         assert image.name in listed.split(), f"{image.name} is not among the images of {self.name}: {listed}"
 
-    def write(self, path: str, text: str) -> None:
-        """Replace a file of the node."""
-        pathlib.Path(f"/proc/{self._pid}/root{path}").write_text(text)
-
     async def signal(self, program: str, number: signal.Signals) -> None:
         """Send a signal to a program of the node by its name; the node starts it again when it ends."""
         await self.run("pkill", f"-{number.name.removeprefix('SIG')}", "-x", program)
