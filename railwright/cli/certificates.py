@@ -31,6 +31,7 @@ _MAX_CONFLICTS = 10  # writes by others that are tolerated
 
 def rotate(arguments: argparse.Namespace) -> int:
     """Rotate once, or with --watch until stopped. Return the exit code. Raise UnreadableError and ClusterError."""
+    arguments.namespace = arguments.namespace or installed_names.NAMESPACE
     try:
         for host in inventory.list_hosts("webhook", arguments.namespace, arguments.host):
             pki.build_general_name(host)

@@ -23,11 +23,20 @@ _INFORMING = ("-h", "--help", "--version")  # options that may stand before the 
 # --- parsers -----------------------------------------------------------------------------------------------
 
 
+class Option(NamedTuple):
+    """An option or argument of a command: names and settings of `argparse`, and its group in the help."""
+
+    names: Sequence[str]
+    settings: Mapping[str, Any]
+    group: str = ""
+
+
 class Command(NamedTuple):
-    """A command. It has subcommands, one of which is required, or options of its own, which `configure` adds."""
+    """A command. It has options, or subcommands, one of which is required."""
 
     summary: str
-    configure: "Callable[[Parser], None] | None" = None
+    options: "Sequence[Option]" = ()
+    usage: str | None = None  # None: as argparse writes it
     run: str = ""  # MODULE:FUNCTION below railwright.cli
     examples: Sequence[str] = ()
     finding: str = ""  # when the exit code is 1; "" for a command without findings
@@ -54,13 +63,21 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *, command: Command, **settings: Any) -> None:
         """`settings` are those of `argparse.ArgumentParser`; a description replaces the list of subcommands."""
         formatter = argparse.RawDescriptionHelpFormatter if command.examples else argparse.HelpFormatter
-        own = {"description": command.summary, "epilog": command.format_epilog(), "formatter_class": formatter}
+        own = {
+            "usage": command.usage,
+            "description": command.summary,
+            "epilog": command.format_epilog(),
+            "formatter_class": formatter,
+        }
         super().__init__(add_help=False, allow_abbrev=False, **(own | settings))
         self.command = command
         self.children: dict[str, Parser] = {}
         self.add_argument("-h", "--help", action="help", help="Show this help.")
-        if command.configure is not None:
-            command.configure(self)
+        adders: dict[str, Callable[..., argparse.Action]] = {"": self.add_argument}  # by the group in the help
+        for option in command.options:
+            if option.group not in adders:
+                adders[option.group] = self.add_argument_group(option.group).add_argument
+            adders[option.group](*option.names, **option.settings)
         if command.children:
             metavar, text = command.metavar, argparse.SUPPRESS if "description" in settings else None
             subparsers = self.add_subparsers(
@@ -68,15 +85,6 @@ class Parser(argparse.ArgumentParser):
             )
             for name, child in command.children.items():
                 self.children[name] = subparsers.add_parser(name, command=child, help=child.summary)
-
-    def add_value(self, usage: str, text: str, *, default: Any = "", **settings: Any) -> None:
-        """Add an option with a value by its usage, such as `-n, --namespace NAME`, and its help text."""
-        names, _, metavar = usage.rpartition(" ")
-        self.add_argument(*names.split(", "), metavar=metavar, help=text, default=default, **settings)
-
-    def add_flag(self, usage: str, text: str) -> None:
-        """Add an option without a value by its usage, such as `-v, --verbose`, and its help text."""
-        self.add_argument(*usage.split(", "), action="store_true", help=text)
 
     def get_leaves(self) -> "list[Parser]":
         """Return the parsers without subcommands: this one, or those below it."""
@@ -100,72 +108,97 @@ class Parser(argparse.ArgumentParser):
         return self.error(f"{self.command.metavar} must come first: one of {', '.join(self.children)}")
 
 
+def build_value(usage: str, text: str, *, default: Any = "", group: str = "", **settings: Any) -> Option:
+    """Return an option with a value by its usage, such as `-n, --namespace NAME`, and its help text."""
+    names, _, metavar = usage.rpartition(" ")
+    return Option(names.split(", "), {"metavar": metavar, "help": text, "default": default, **settings}, group)
+
+
+def build_flag(usage: str, text: str) -> Option:
+    """Return an option without a value by its usage, such as `-v, --verbose`, and its help text."""
+    return Option(usage.split(", "), {"action": "store_true", "help": text})
+
+
+# --- times ------------------------------------------------------------------------------------------------
+
+
+def parse_seconds(text: str) -> float:
+    """Return the seconds of a time such as 500ms, 10s, 2m, 12h, 30d or 5. Raise ArgumentTypeError."""
+    match = _DURATION.fullmatch(text)
+    seconds = float(match[1]) * _UNITS[match[2] or "s"] if match else _LONGEST + 1
+    if seconds > _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time up to a hundred years; write 10s, 2m, 12h or 30d")
+    return seconds
+
+
 # --- which cluster, which objects -------------------------------------------------------------------------
 
 
-def add_cluster(parser: Parser) -> None:
-    """Add the options with which `cluster_access` connects to a cluster."""
-    add = parser.add_argument_group("options for the cluster").add_argument
-    add("--kubeconfig", metavar="FILE", default="", help="Kubeconfig of the cluster (default: as for kubectl).")
-    add("--context", metavar="NAME", help="Context of the kubeconfig.")
-    add(
-        "--as",
-        metavar="USER",
+_CLUSTER = "options for the cluster"
+CLUSTER = (  # `cluster_access` connects to the cluster that they select
+    build_value("--kubeconfig FILE", "Kubeconfig of the cluster (default: as for kubectl).", group=_CLUSTER),
+    build_value("--context NAME", "Context of the kubeconfig.", default=None, group=_CLUSTER),
+    build_value(
+        "--as USER",
+        "Act as this user, as kubectl does; needs the right to impersonate.",
         dest="as_user",
-        default="",
-        help="Act as this user, as kubectl does; needs the right to impersonate.",
-    )
-    add("--as-group", metavar="GROUP", action="append", default=[], help="Act as this group too; repeatable.")
-    add(
-        "--request-timeout",
-        metavar="TIME",
+        group=_CLUSTER,
+    ),
+    build_value("--as-group GROUP", "Act as this group too; repeatable.", action="append", default=[], group=_CLUSTER),
+    build_value(
+        "--request-timeout TIME",
+        "Longest time for one request to the API server, such as 5s, 2m or 0 for no limit (default: 30s).",
         type=parse_seconds,
-        help="Longest time for one request to the API server, such as 5s, 2m or 0 for no limit (default: 30s).",
-    )
+        default=None,
+        group=_CLUSTER,
+    ),
+)
+POLICY = build_value("--policy FILE", "Policy or its ConfigMap, from a file (default: the policy of the cluster).")
+SOURCES = (  # `check_sources` checks their values
+    build_value("--snapshot FILE", "Read objects from a file instead of a cluster; needs --policy."),
+    POLICY,
+    *CLUSTER,
+)
+FILENAMES = (
+    build_value("-f, --filename FILE", "The same as FILE; repeatable.", action="append", default=[]),
+    build_flag("-R, --recursive", "Search the folders in a folder too."),
+)
+
+
+def build_namespace(text: str) -> Option:
+    """Return -n, with its help text."""
+    return build_value("-n, --namespace NAME", text)
+
+
+def build_file_argument(text: str) -> Option:
+    """Return the argument FILE, which may be repeated, with its help text."""
+    return Option(["files"], {"metavar": "FILE", "nargs": "*", "help": text})
+
+
+def build_output(*more: str) -> Option:
+    """Return -o with the formats text, `more`, json and yaml."""
+    note = ": wide prints all columns and rows" if output.WIDE in more else ""
+    forms = (output.TEXT, *more, output.JSON, output.YAML)
+    settings = {"choices": forms, "default": output.TEXT, "help": f"Output format{note} (default: text)."}
+    return Option(["-o", "--output"], settings)
+
+
+# --- what the options name --------------------------------------------------------------------------------
 
 
 def names_cluster(arguments: argparse.Namespace) -> bool:
-    """Return True if an option of `add_cluster` selects a cluster or an account."""
+    """Return True if an option of `CLUSTER` selects a cluster or an account."""
     return bool(arguments.kubeconfig or arguments.context or arguments.as_user or arguments.as_group)
 
 
-def add_namespace(parser: Parser, text: str, default: str = "") -> None:
-    """Add -n, with its help text."""
-    parser.add_value("-n, --namespace NAME", text, default=default)
-
-
-def add_policy(parser: Parser) -> None:
-    """Add --policy, with its help text."""
-    parser.add_value("--policy FILE", "Policy or its ConfigMap, from a file (default: the policy of the cluster).")
-
-
-def add_sources(parser: Parser) -> None:
-    """Add --snapshot, --policy and the options for the cluster; `check_sources` checks their values."""
-    parser.add_value("--snapshot FILE", "Read objects from a file instead of a cluster; needs --policy.")
-    add_policy(parser)
-    add_cluster(parser)
-
-
 def check_sources(arguments: argparse.Namespace) -> None:
-    """Raise UnreadableError if the options of `add_sources` exclude each other."""
+    """Raise UnreadableError if the options of `SOURCES` exclude each other."""
     if arguments.snapshot and not arguments.policy:
         raise output.UnreadableError("--snapshot: the policy must come from a file too; add --policy FILE")
     if arguments.snapshot and names_cluster(arguments):
         raise output.UnreadableError(
             "--snapshot excludes --kubeconfig, --context, --as and --as-group; remove --snapshot or the others"
         )
-
-
-def add_files(parser: Parser, text: str) -> None:
-    """Add FILE, -f and -R. `find_files` returns the files that they name."""
-    parser.add_argument("files", metavar="FILE", nargs="*", help=f"{text} A folder, or - for standard input.")
-    add_filenames(parser)
-
-
-def add_filenames(parser: Parser) -> None:
-    """Add -f and -R, which name files and folders."""
-    parser.add_value("-f, --filename FILE", "The same as FILE; repeatable.", action="append", default=[])
-    parser.add_flag("-R, --recursive", "Search the folders in a folder too.")
 
 
 def check_paths(paths: Sequence[str]) -> None:
@@ -205,24 +238,3 @@ def _search_folder(folder: str, *, is_recursive: bool) -> list[str]:
         deeper = "" if is_recursive else "; -R searches the folders in it too"
         raise output.UnreadableError(f"{folder}: this folder contains no file named {named}{deeper}")
     return files
-
-
-# --- what is printed --------------------------------------------------------------------------------------
-
-
-def add_output(parser: Parser, *more: str) -> None:
-    """Add -o with the formats text, `more`, json and yaml."""
-    note = ": wide prints all columns and rows" if output.WIDE in more else ""
-    forms = (output.TEXT, *more, output.JSON, output.YAML)
-    parser.add_argument(
-        "-o", "--output", choices=forms, default=output.TEXT, help=f"Output format{note} (default: text)."
-    )
-
-
-def parse_seconds(text: str) -> float:
-    """Return the seconds of a time such as 500ms, 10s, 2m, 12h, 30d or 5. Raise ArgumentTypeError."""
-    match = _DURATION.fullmatch(text)
-    seconds = float(match[1]) * _UNITS[match[2] or "s"] if match else _LONGEST + 1
-    if seconds > _LONGEST:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time up to a hundred years; write 10s, 2m, 12h or 30d")
-    return seconds
