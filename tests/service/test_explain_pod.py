@@ -15,7 +15,7 @@ from placing import build_leaves, build_pod
 
 from railwright.cli import __main__ as command_line
 from railwright.cli import policy_sources
-from railwright.cli.explanation import extender_answers
+from railwright.cli.explanation import pod as pod_explanation
 from railwright.fabric.reasons import codes
 
 POLICY = """
@@ -113,8 +113,8 @@ async def test_the_error_of_the_extender_is_shown_rather_than_that_of_another_sc
 
     path = "/api/v1/namespaces/railwright-system/services/{service}/proxy/{path:.*}"
     async with api_stub.serve_routes(web.get(path, answer)) as port, api_stub.connected(tmp_path, port) as client:
-        with pytest.raises(extender_answers.NoExtenderError) as raised:
-            await extender_answers.ask_extender(client, "train", "w-0", "s3cret")
+        with pytest.raises(pod_explanation.NoExtenderError) as raised:
+            await pod_explanation.ask_extender(client, "train", "w-0", "s3cret")
     assert reason in str(raised.value)
     assert "`railwright check` names it" in str(raised.value)
     assert seen == ["https:railwright-extender:8713"]

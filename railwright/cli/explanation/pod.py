@@ -8,21 +8,21 @@ it can read the answer of a newer extender.
 import argparse
 import contextlib
 import operator
-from collections.abc import Sequence
 from typing import Any
+from urllib import parse
 
 import msgspec
 
 from railwright.cli import cluster_access, formats, job_pods, output, policy_sources, scheduler_configuration
-from railwright.cli.explanation import extender_answers, opt_ins, recorded
+from railwright.cli.explanation import opt_ins, recorded
 from railwright.cluster import client as clients
-from railwright.cluster import errors, resources, watch_wire
+from railwright.cluster import errors, installed_names, resources, watch_wire
 from railwright.fabric import admission, names, text, views
-from railwright.fabric.injection import accelerators, keys, opt_in, templates
+from railwright.fabric.injection import accelerators, keys, opt_in
 from railwright.fabric.overview import overview_types
 from railwright.fabric.placement.explain import node_explanation
 from railwright.fabric.placement.state import pod_usage
-from railwright.fabric.workloads import frameworks, registry
+from railwright.fabric.workloads import frameworks
 
 # --- what the cluster shows of the pod ----------------------------------------------------------------------
 
@@ -31,7 +31,6 @@ _STATES = {_ENDED: "ended ({phase})", _SCHEDULED: "scheduled on {node}", _UNSCHE
 """States of a single pod with their texts. States of gangs come from the extender only."""
 _PENDING = "Pending"  # phase of a pod of which no container runs yet
 _MAX_MESSAGE = 500  # characters of an Event's message
-_MAX_OWNERS = 4  # of a pod, one above the other: the longest known chain is Job, JobSet and TrainJob
 
 
 class PodRecord(recorded.Injection, frozen=True, kw_only=True):
@@ -75,41 +74,19 @@ async def _explain_uninjected(client: clients.Client, pod: job_pods.Pod, record:
     """Return the record with the reason why a pod is not injected although it or its workload opted in."""
     opted_in = await opt_ins.find_opt_in(client, pod) if opt_in.is_uninjected(pod) else opt_ins.OptIn(None)
     if opted_in.label is not None:
-        return msgspec.structs.replace(record, uninjected=await _describe_uninjected(client, pod, opted_in))
+        return msgspec.structs.replace(record, uninjected=await opt_ins.describe_uninjected(client, pod, opted_in))
     record = msgspec.structs.replace(record, opt_in_unknown=opted_in.unknown, unaccelerated=opted_in.unaccelerated)
     if names.FABRIC in pod.metadata.labels or names.INJECTION in pod.metadata.annotations:
         return record
     uninjected, warnings = "", list(record.warnings)
-    for workload in await _read_workloads(client, pod.metadata):
+    for workload in await opt_ins.read_workloads(client, pod.metadata):
         title = f"{workload.kind.name} {workload.metadata.name}"
         unpassed = (warning.text for warning in keys.check_label(workload.kind, workload.label, workload.templates))
         if not uninjected and (problem := keys.explain_uncopied_label(workload) or next(unpassed, "")):
-            causes = "; ".join(filter(None, (await _find_cluster_cause(client), f"{title}: {problem}")))
+            causes = "; ".join(filter(None, (await opt_ins.find_cluster_cause(client), f"{title}: {problem}")))
             uninjected = f"not injected, because it has no label {names.FABRIC}; {causes}"
         warnings += [warning.prefix_with(title) for warning in keys.check_workload(workload)]
     return msgspec.structs.replace(record, uninjected=uninjected, warnings=warnings)
-
-
-async def _describe_uninjected(client: clients.Client, pod: job_pods.Pod, opted_in: opt_ins.OptIn) -> str:
-    """Return why a pod that opted in is not injected, and the fix."""
-    again = "delete the pod, so that its controller creates it again"
-    if opted_in.refusal:
-        return f"not injected: {opted_in.refusal}; correct this, then {again}"
-    cause, label = await _find_cluster_cause(client), f"label {names.FABRIC} {text.quote(opted_in.label or '')}"
-    possible = "after the pod's creation, the webhook was not called, or the policy was in mode warn"
-    if names.FABRIC in pod.metadata.labels:
-        cause = cause or f"the label was set {possible}; set the label in the pod template"
-        return f"{label}, but not injected: {cause}, then {again}"
-    cause = f"{cause}, then" if cause else f"the namespace got the label {possible};"
-    return f"{label} of namespace {pod.metadata.namespace}, but not injected: {cause} {again}"
-
-
-async def _find_cluster_cause(client: clients.Client) -> str:
-    """Return why nothing is injected in this cluster now, and the fix; "" if pods are, or if that is not known."""
-    with contextlib.suppress(errors.ClusterError):
-        if disabled := await policy_sources.describe_disabled(client):
-            return disabled
-    return policy_sources.UNENFORCED if await policy_sources.is_unenforced(client) else ""
 
 
 async def _explain_unasked(client: clients.Client, pod: views.Pod) -> str:
@@ -132,22 +109,69 @@ async def _explain_unasked(client: clients.Client, pod: views.Pod) -> str:
     )
 
 
-async def _read_workloads(client: clients.Client, metadata: views.ObjectMeta) -> Sequence[templates.Workload]:
-    """Return the owners of a pod that are of known kinds and may be read, the closest first."""
-    workloads: list[templates.Workload] = []
-    while (owner := metadata.controller) is not None and len(workloads) < _MAX_OWNERS:
-        group, _, version = owner.api_version.rpartition("/")
-        kind = registry.find_kind(group, version, owner.kind)
-        if kind is None:
-            break
-        path = job_pods.build_workload_path(kind, metadata.namespace, owner.name)
+# --- the extender's answer, through the API server's proxy --------------------------------------------------
+
+# The proxy strips the header of a token, so the extender gets it in a header of its own.
+_SERVICES = f"/api/v1/namespaces/{installed_names.NAMESPACE}/services"
+_IDENTIFY = (
+    "give a token of an account that may get pods in that namespace: kubectl create token NAME, and --token-file FILE"
+)
+_FIXES = {  # of errors of the extender; it answers 503 if the API server does not review a token
+    401: f"; {_IDENTIFY}",
+    503: "; if the extender lacks a permission, `railwright check` names it",
+}
+_PROXY_ERRORS = {  # of the API server, which has not asked the extender
+    403: f"you may not ask the extender; Role {installed_names.USER_ROLE} of namespace {installed_names.NAMESPACE} "
+    "allows it",
+    404: f"no extender is installed in namespace {installed_names.NAMESPACE}",
+}
+_PROXY = "the API server's proxy"
+_BAD_GATEWAY = frozenset({500, 502, 503})  # of the API server's proxy, if the backend does not respond by that scheme
+
+
+class NoExtenderError(output.UnreadableError):
+    """Raised if the extender gave no explanation. The message has the cause and the fix."""
+
+
+async def ask_extender(client: clients.Client, namespace: str, name: str, given: str) -> overview_types.Explanation:
+    """Return the explanation of a pod. Uses the token `given`, otherwise the kubeconfig's. Raises NoExtenderError."""
+    path = f"/explain/{parse.quote(namespace, safe='')}/{parse.quote(name, safe='')}"
+    token = given or await client.get_token()
+    if not token:
+        raise NoExtenderError(f"this kubeconfig has no token, and the extender requires one; {_IDENTIFY}")
+    cause = ""
+    for scheme in ("https", "http"):  # the default of the manifests, and plain HTTP for Volcano
+        proxy = f"{_SERVICES}/{scheme}:{installed_names.EXTENDER}:{names.EXTENDER_PORT}/proxy{path}"
         try:
-            workload = templates.read_workload(kind, await watch_wire.find_object(client, path, dict[str, Any]))
-        except (errors.ClusterError, templates.UnreadableError):
-            break  # without the right to read it, only what it owns is known
-        workloads.append(workload)
-        metadata = workload.metadata
-    return workloads
+            body = await client.get(proxy, headers={names.PROXIED_AUTHORIZATION: f"Bearer {token}"})
+            return msgspec.json.decode(body, type=overview_types.Explanation)
+        except errors.ApiError as error:
+            cause, may_be_scheme = _describe_failure(error)
+            if not may_be_scheme:
+                break
+        except watch_wire.UNREADABLE:
+            cause = f"{_PROXY} responds, but not as railwright's extender does; check `server:` in the kubeconfig"
+            break
+    raise NoExtenderError(cause)
+
+
+def _describe_failure(error: errors.ApiError) -> tuple[str, bool]:
+    """Return the cause and the fix, and True if the other scheme (https or http) may work.
+
+    The error is the extender's own, or that of the API server's proxy.
+    """
+    body: Any = None
+    with contextlib.suppress(*watch_wire.UNREADABLE):
+        body = msgspec.json.decode(error.body)
+    if own := frameworks.get_mapping(body, "error"):
+        reason = errors.quote_message(str(own.get("reason") or "")) or "no explanation"
+        return f"{_PROXY}: {reason} (status {error.status}){_FIXES.get(error.status, '')}", False
+    reason = errors.quote_message(str(frameworks.get_mapping(body).get("message") or ""))
+    if reason and error.status in _PROXY_ERRORS:
+        return _PROXY_ERRORS[error.status], False
+    if reason and error.status in _BAD_GATEWAY:
+        return f"{_PROXY} cannot reach the extender: {reason}; to see why: railwright check", True
+    return error.sentence, error.status in _BAD_GATEWAY
 
 
 # --- the text -----------------------------------------------------------------------------------------------
@@ -294,8 +318,8 @@ async def _read_record(client: clients.Client, namespace: str, name: str, token:
     if record.rails:
         record = msgspec.structs.replace(record, unasked=await _explain_unasked(client, pod))
     try:
-        answer = await extender_answers.ask_extender(client, namespace, name, token)
-    except extender_answers.NoExtenderError as error:
+        answer = await ask_extender(client, namespace, name, token)
+    except NoExtenderError as error:
         return record, f"without scores of nodes: {error}"
     return msgspec.structs.replace(record, state=answer.gang.state, placement=answer), ""
 
