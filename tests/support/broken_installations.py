@@ -329,7 +329,7 @@ BREAKS = {
     "a bad policy": (edit_policy("transport: roce", "transport: rocev2"), "policy", "fail",
                      "line 6: fabrics.roce.transport"),
     "no GPUs": (edit_nodes(lambda n: [n["status"][w].pop("nvidia.com/gpu") for w in ("capacity", "allocatable")]),
-                "rail-offered", "warn", "no node has any of nvidia.com/gpu"),
+                "rail-offered", "warn", "no node has an accelerator (nvidia.com/gpu)"),
     "no network": (drop("networks", "rail1"), "rail-networks", "fail",
                    "rail1: prod/rail1: pods are rejected"),
     "no networks of a long name": (rename_networks("of-the-training-platform/lan"), "rail-networks", "fail",

@@ -14,24 +14,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from railwright.cli import formats, output
-from railwright.cli.checking import (
-    admission,
-    certificates,
-    claims,
-    installation,
-    nodes,
-    pods,
-    rows,
-    scheduling,
-    snapshots,
-)
+from railwright.cli.checking import admission, certificates, installation, nodes, pods, rows, scheduling, snapshots
 from railwright.cli.checking.rows import PROBLEMS, Result, Row, State
 from railwright.cli.output import Line
 from railwright.cluster import client as clients
 from railwright.cluster.installed_names import NAMESPACE
 from railwright.fabric import text, version
 
-_MODULES = (installation, certificates, admission, nodes, claims, scheduling, pods)
+_MODULES = (installation, certificates, admission, nodes, scheduling, pods)
 GROUPS = {module.GROUP: [item for item in vars(module).values() if isinstance(item, Row)] for module in _MODULES}
 ROWS = {item.anchor: item for listed in GROUPS.values() for item in listed}
 _INTERVAL = 2.0  # seconds between two runs

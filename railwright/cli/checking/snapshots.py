@@ -98,7 +98,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Version(views.View, frozen=True):
-    """The version of an API server. An answer without it comes from another program."""
+    """The version of an API server. An answer without gitVersion is not from an API server."""
 
     git_version: str
 

@@ -75,7 +75,7 @@ class Process:
         self.failures: set[str] = set()  # of RDMA after it was set up
 
     def record(self, text: str, level: str) -> None:
-        """Record the facts in a message of NCCL."""
+        """Add the networks, devices, channels and errors that a message of NCCL names."""
         if level == "WARN" and _RDMA_ERROR.search(text):
             self.failures.add(text)
             return

@@ -12,10 +12,10 @@ from railwright.fabric import names
 
 SHOW = (
     "import json; from certs import installation, inventory; "
-    "from railwright.cli.checking import claims, snapshots; from railwright.cluster import resources; "
+    "from railwright.cli.checking import nodes, snapshots; from railwright.cluster import resources; "
     "print(json.dumps([resources.POLICY.path, resources.POLICY.field_selector, inventory.SECRETS, "
     "inventory.list_hosts('webhook', 'fabrics')[2], installation.CONFIGURATION, snapshots.EXTENDER, "
-    "claims.check_claim_devices.fix]))"
+    "nodes.check_claim_devices.fix]))"
 )
 
 
