@@ -73,7 +73,7 @@ async def _answer_request(
     cluster_facts = get_facts(request.namespace)
     if request.operation == "UPDATE" and kind.is_frozen:
         return await _answer_frozen_update(review, policy, cluster_facts)
-    changed_templates = templates.find_changed(review.workload, review.before)
+    changed_templates = templates.find_changed_templates(review.workload, review.before)
     if policy is None:
         return _answer_without_policy(changed_templates, cluster_facts)
     plans, injected_count = [], 0
@@ -228,9 +228,9 @@ async def _answer_frozen_update(
     """
     devices = _list_added_resources(policy, cluster_facts)
     before = {template.title: template for template in review.before.templates} if review.before else {}
-    written = template_plan.read_applied(review.before) if review.before else {}  # by kubectl apply
+    written = template_plan.read_applied_templates(review.before) if review.before else {}  # by kubectl apply
     restored = []
-    for template in templates.find_changed(review.workload, review.before)[: frameworks.MAX_TEMPLATES]:
+    for template in templates.find_changed_templates(review.workload, review.before)[: frameworks.MAX_TEMPLATES]:
         await asyncio.sleep(0)
         stored, applied = before.get(template.title), written.get(template.title)
         if (

@@ -218,8 +218,8 @@ def _check_keys(manifest: Manifest, report: Report) -> None:
     """Report each key of railwright that is misspelt or in the wrong place, and each key that is written twice."""
     for item in manifest.objects:
         for place, warning in item.warnings:
-            key = warning.key if isinstance(warning, keys.KeyReason) else names.FABRIC
-            is_annotation = isinstance(warning, keys.KeyReason) and warning.type == keys.ANNOTATION
+            key = warning.key if isinstance(warning, keys.KeyWarning) else names.FABRIC
+            is_annotation = isinstance(warning, keys.KeyWarning) and warning.type == keys.ANNOTATION
             metadata = "annotations" if is_annotation else "labels"
             line = manifest.document.find_line((*item.path, *place, "metadata", metadata, key))
             finding = manifest_rules.describe_warned.build_finding(warning.line, warning.code)

@@ -80,7 +80,7 @@ class Tree:
         self._on_change = on_change
         self._specs: dict[str, Spec] = {}
         self._index: _Index | None = None
-        self._positions: dict[str, tuple[Labels, _Position]] = {}
+        self._memberships: dict[str, tuple[Labels, _Membership]] = {}
 
     def upsert(self, obj: HyperNode) -> None:
         """Add or update a HyperNode."""
@@ -97,19 +97,19 @@ class Tree:
     def _store_specs(self, specs: dict[str, Spec]) -> None:
         if specs != self._specs:
             self._specs, self._index = specs, None
-            self._positions.clear()
+            self._memberships.clear()
             self._on_change()
 
     def forget_node(self, node: str) -> None:
         """Remove what is cached about a deleted node."""
-        self._positions.pop(node, None)
+        self._memberships.pop(node, None)
 
     def find_hypernodes(self, node: str, labels: Labels) -> Mapping[str, str]:
         """Return the names of the HyperNodes that contain the node, by the key of their level (LEVELS).
 
         Levels at which the node is in no HyperNode are left out.
         """
-        return self._find_position(node, labels).values
+        return self._find_membership(node, labels).values
 
     def find_problems(self, nodes: Mapping[str, Labels]) -> tuple[str, ...]:
         """Return a message for each invalid part that was skipped. `nodes` has the labels of all nodes by name."""
@@ -119,23 +119,23 @@ class Tree:
             for node, names in index.by_name.items()
             if node not in nodes
         ]
-        positions = [self._find_position(name, labels) for name, labels in nodes.items()]
-        return (*index.problems, *absent, *(problem for position in positions for problem in position.problems))
+        memberships = [self._find_membership(name, labels) for name, labels in nodes.items()]
+        return (*index.problems, *absent, *(problem for membership in memberships for problem in membership.problems))
 
     def _get_index(self) -> "_Index":
         if self._index is None:
             self._index = _build_index(self._specs)
         return self._index
 
-    def _find_position(self, node: str, labels: Labels) -> "_Position":
-        cached = self._positions.get(node)
+    def _find_membership(self, node: str, labels: Labels) -> "_Membership":
+        cached = self._memberships.get(node)
         if cached is None or cached[0] is not labels:  # an updated node always has a new labels object
-            cached = self._positions[node] = (labels, _compute_position(self._get_index(), node, labels))
+            cached = self._memberships[node] = (labels, _compute_membership(self._get_index(), node, labels))
         return cached[1]
 
 
-class _Position(NamedTuple):
-    """The HyperNodes that contain a node, by key of their level, and messages about contradicting memberships."""
+class _Membership(NamedTuple):
+    """The HyperNodes that contain a node, by key of their level, and messages about those that contradict them."""
 
     values: Mapping[str, str]
     problems: Sequence[str]
@@ -254,7 +254,7 @@ def _selects_node(match: LabelMatch, pattern: re.Pattern[str] | None, node: str,
     )
 
 
-def _compute_position(index: _Index, node: str, labels: Labels) -> _Position:
+def _compute_membership(index: _Index, node: str, labels: Labels) -> _Membership:
     own = {*index.by_name.get(node, ()), *(name for name, test in index.tests if test(node, labels))}
     values: dict[str, str] = {}
     problems = []
@@ -267,4 +267,4 @@ def _compute_position(index: _Index, node: str, labels: Labels) -> _Position:
             problems.append(
                 f"node {node} is a member of the HyperNodes {other} and {name}; {other} is used: remove it from {name}"
             )
-    return _Position(values, problems)
+    return _Membership(values, problems)

@@ -1,6 +1,6 @@
 """Reads a pod's fabric, rails and devices from its labels, annotations and requests, and the record of its injection.
 
-Injection, placement and overview read these only here. The rules are in docs/interface.md 1, 5 and 7.2.
+Injection, placement and overview read them by this module only. The rules are in docs/interface.md 1, 5 and 7.2.
 """
 
 import functools

@@ -303,7 +303,7 @@ def check_workload_keys(snapshot: Snapshot) -> Result:
     lines += [
         f"{workload.kind.name} {workload.metadata.full_name}: {message.line}"
         for workload in workloads
-        for message in keys.check_stored(workload)
+        for message in keys.check_stored_workload(workload)
     ]
     if snapshot.policy and snapshot.policy.is_enforced:
         lines = [

@@ -64,9 +64,9 @@ def _check_job(request: requests.TopologyRequest) -> None:
     request.check_uncontrolled("an annotation")
     sizes = [part.pods for part in request.ranks]
     if _ELASTIC in request.workload.metadata.annotations:
-        cause = "Kueue accepts no topology for an elastic job"
+        cause = f"annotation {_ELASTIC} makes the job elastic, and Kueue accepts no topology for elastic jobs"
     elif any(part.pod.spec.resource_claims for part in request.ranks):  # KEP-2941
-        cause = "Kueue accepts no topology for devices that come as claims"
+        cause = "the pods use resourceClaims, and Kueue accepts no topology for devices in claims"
     elif len(sizes) > 2 or (len(sizes) == 2 and min(sizes) != 1):
         counts = f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
         cause = (

@@ -52,7 +52,7 @@ def plan(
     fabric = find_fabric(plans, document)
     if fabric is None or _has_topology_from_railwright(plans, workload.tree):
         return NOTHING
-    parts = tuple(_build_part(workload, planned) for planned in plans)
+    parts = tuple(_build_template_pods(workload, planned) for planned in plans)
     request = requests.TopologyRequest(
         workload=workload,
         parts=parts,
@@ -162,7 +162,7 @@ def find_fabric(plans: Sequence[template_plan.TemplatePlan], document: model.Pol
     return None if fabric.placement.gang_topology == requests.OFF else fabric
 
 
-def _build_part(workload: templates.Workload, planned: template_plan.TemplatePlan) -> requests.TemplatePods:
+def _build_template_pods(workload: templates.Workload, planned: template_plan.TemplatePlan) -> requests.TemplatePods:
     template, injection = planned.template, planned.injection
     created = workload.kind.create_pods(template.origin)
     return requests.TemplatePods(

@@ -41,7 +41,7 @@ def count_by_container(pod: views.Pod, accelerators: Collection[str], units: Map
 def has_unknown_count(pod: views.Pod, accelerators: Collection[str]) -> bool:
     """True if the number of accelerators of a container is unknown: it requests none and uses a claim of its author."""
     counts = count_by_container(pod, accelerators)
-    authors = _find_using_claims(pod)
+    authors = _find_claim_users(pod)
     return any(not amount and index in authors for index, amount in enumerate(counts))
 
 
@@ -55,11 +55,11 @@ def find_accelerated_containers(pod: views.Pod, accelerators: Collection[str]) -
     requesting = tuple([index for index, amount in enumerate(counts) if amount > 0])
     if requesting or not pod.spec.resource_claims:
         return requesting
-    return _find_using_claims(pod)
+    return _find_claim_users(pod)
 
 
-def _find_using_claims(pod: views.Pod) -> tuple[int, ...]:
-    """Return the indexes of the app containers that use a claim of their author."""
+def _find_claim_users(pod: views.Pod) -> tuple[int, ...]:
+    """Return the indexes of the app containers that use a claim which the pod's author wrote."""
     own = {claim.name for claim in claim_templates.list_railwright_claims(pod)}
     return tuple(
         [

@@ -39,7 +39,7 @@ def replan_claims(
     fabric = opt_in.find_fabric(pod, policy.document, cluster)
     if fabric is None:
         return None
-    return plan_claims(pod, context.build(pod, policy, cluster, fabric, context.UserOptions()))
+    return plan_claims(pod, context.build_context(pod, policy, cluster, fabric, context.UserOptions()))
 
 
 def _count_accelerators(pod: views.Pod, ctx: context.InjectionContext, claimed: claim_templates.ClaimedFabric) -> int:
@@ -95,7 +95,7 @@ def add_claims(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     _check_claims(pod, ctx, plan, [name for name in claim_names if name not in existing])
     gpu = ctx.document.accelerators[0]
     if claims.accelerator_class is not None:
-        draft.warn(*_warn_of_gpus(pod, ctx, plan, gpu))
+        draft.warn(*_warn_of_unclaimed_gpus(pod, ctx, plan, gpu))
     if ctx.known.without_templates:
         templates = text.join_fitting(plan.templates)
         message = f"the webhook may not create ResourceClaimTemplate {templates}, so pods stay Pending"
@@ -141,7 +141,7 @@ def _check_claims(
             )
 
 
-def _warn_of_gpus(
+def _warn_of_unclaimed_gpus(
     pod: drafts.EditedPod, ctx: context.InjectionContext, plan: claim_templates.ClaimPlan, gpu: str
 ) -> Iterator[reasons.Reason]:
     """Yield a warning if the pod's GPUs are not in the claims."""
@@ -150,9 +150,9 @@ def _warn_of_gpus(
     if (init := _find_accelerated_init_container(pod, gpu)) is not None:
         cause, fix = f"init container {init.name} requests GPUs of its own", "request none there"
     else:
-        cause = "containers with one claim share its devices"
+        cause = "containers that use one claim share its devices"
         fix = f"request all GPUs in one container, and name no other in annotation {names.CONTAINERS}"
-    message = f"the claims have no GPUs, so no GPU is paired with a NIC of fabric {ctx.fabric_name}: {cause}"
+    message = f"{cause}, so the claims of fabric {ctx.fabric_name} have no GPUs, and no GPU is paired with a NIC"
     yield reasons.Reason(AdmissionCode.GPUS_NOT_CLAIMED, message, fix=fix)
 
 
@@ -170,7 +170,7 @@ def request_managed_resource(draft: drafts.Draft, ctx: context.InjectionContext)
     if any(accelerators.mentions(container, names.MANAGED_RESOURCE) for container in draft.pod.spec.containers):
         return
     # kube-scheduler and Volcano call the extender only for pods that name a managed resource
-    draft.edit_container(ctx.targets[0]).request([(names.MANAGED_RESOURCE, 0, "")])
+    draft.edit_container(ctx.targets[0]).request_resources([(names.MANAGED_RESOURCE, 0, "")])
 
 
 def has_claimed_rails(pod: views.Pod, ctx: context.InjectionContext) -> bool:

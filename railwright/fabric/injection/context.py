@@ -74,7 +74,7 @@ class InjectionContext(msgspec.Struct, frozen=True):
         return any(rail.resource is None for rail in self.rails)
 
 
-def build(
+def build_context(
     pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts, name: str, options: UserOptions
 ) -> InjectionContext:
     """Build the context of a pod that opted in to fabric `name`. Raises RefusedError."""

@@ -50,7 +50,7 @@ def request_resources(draft: drafts.Draft, ctx: context.InjectionContext) -> Non
         ]
         for index in unset:
             if index not in small:
-                draft.edit_container(index).request([(resource, str(amount), entry)])
+                draft.edit_container(index).request_resources([(resource, str(amount), entry)])
         if not small:
             draft.add_entry(entry)
             continue
@@ -121,7 +121,7 @@ def _request_amounts(
             if amount > 0:
                 rows[index].append((resource, amount, "devices"))
     for index, requests in rows.items():
-        draft.edit_container(index).request(requests)
+        draft.edit_container(index).request_resources(requests)
 
 
 def _check_one_target(pod: drafts.EditedPod, ctx: context.InjectionContext, resource: str, missing: int) -> None:

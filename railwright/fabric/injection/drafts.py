@@ -238,7 +238,7 @@ class DraftPart:
         """Set a field, whether it exists or not."""
         self._record(entry, [_add(f"{self._path}/{name}", value)], **{_FIELDS[name]: value})
 
-    def request(self, rows: Sequence[tuple[str, int | str, str]]) -> None:
+    def request_resources(self, rows: Sequence[tuple[str, int | str, str]]) -> None:
         """Set request and limit of each resource to its amount. An amount that is already equal keeps its spelling."""
         current, path = self._view.resources or _NO_RESOURCES, f"{self._path}/resources"
         changed: dict[str, dict[str, views.RawQuantity]] = {}

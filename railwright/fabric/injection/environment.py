@@ -67,11 +67,11 @@ def set_variables(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
             _set_container_variables(draft, pod, ctx, index, delivery)
         for setting in delivery.in_file:
             draft.add_entry(f"env.{setting.name}", setting.code)
-        _deliver_file(draft, pod, ctx, delivery)
+        _deliver_nccl_conf(draft, pod, ctx, delivery)
         if delivery.found:
             _record_unreached_libraries(draft, delivery)
         else:
-            for name in init_containers.list_unstated(pod, ctx):
+            for name in init_containers.list_unstated_variables(pod, ctx):
                 draft.skip(f"env.{name}", _UNSTATED)
 
 
@@ -84,8 +84,10 @@ def _set_container_variables(
         _skip_open_mpi(draft, container, settings.open_mpi)
         every = tuple([one for one in every if one not in settings.open_mpi])
     used: frozenset[str] = frozenset()
-    if optional and libraries.detect(existing):
-        used = libraries.detect([name for name, (_, entry) in existing.items() if not _is_set_by_railwright(entry)])
+    if optional and libraries.detect_libraries(existing):
+        used = libraries.detect_libraries(
+            [name for name, (_, entry) in existing.items() if not _is_set_by_railwright(entry)]
+        )
     _, transports = existing.get(libraries.UCX_TRANSPORTS, (0, None))
     ucx_transports = env.get(libraries.UCX_TRANSPORTS) if transports is None else transports.value
     may_use_rdma = ucx_transports is None or libraries.may_use_rdma(ucx_transports)
@@ -280,7 +282,7 @@ def _has_primary_interface(draft: drafts.Draft, pod: drafts.EditedPod, ctx: cont
     return False
 
 
-def _deliver_file(
+def _deliver_nccl_conf(
     draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.InjectionContext, delivery: Delivery
 ) -> None:
     """Mount nccl.conf: the file of the init container, or without one, an annotation. Raises RefusedError."""
@@ -291,7 +293,7 @@ def _deliver_file(
             draft, mounts.FOUND_NCCL_CONF if delivery.found else mounts.NCCL_CONF_FILE, delivery.mounted
         )
     elif delivery.unreachable:
-        draft.skip("nccl.conf", mounts.explain_occupied(pod, delivery.unreachable, names.NCCL_CONF_PATH))
+        draft.skip("nccl.conf", mounts.explain_occupied_path(pod, delivery.unreachable, names.NCCL_CONF_PATH))
     if delivery.at_home:
         mounts.mount_volume(draft, mounts.FOUND_UCX_CONF, delivery.at_home)
     for container in [pod.spec.containers[index] for index in delivery.unreachable]:

@@ -47,7 +47,7 @@ _BASELINE = frozenset(
 _ALLOWED: Mapping[str, frozenset[str]] = {"baseline": _BASELINE, _RESTRICTED: frozenset({"NET_BIND_SERVICE"})}
 
 
-def find_level(cluster: ClusterFacts) -> str | None:
+def find_security_level(cluster: ClusterFacts) -> str | None:
     """Return the enforced level, baseline or restricted, or None if it forbids nothing.
 
     An invalid level counts as restricted, as it does for the API server (pod-security-admission ParseLevel).
@@ -63,7 +63,7 @@ def allows_capability(enforced: str | None, capability: str) -> bool:
     return enforced is None or capability in _ALLOWED[enforced]
 
 
-def explain_level(cluster: ClusterFacts, level: str | None, setting: str) -> reason.Reason:
+def explain_forbidden(cluster: ClusterFacts, level: str | None, setting: str) -> reason.Reason:
     """Return the reason for a setting that is left out, because the pod-security level of the namespace forbids it."""
     return reason.Reason(
         AdmissionCode.POD_SECURITY_FORBIDS,

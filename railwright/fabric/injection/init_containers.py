@@ -46,7 +46,7 @@ def add_preflight(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         draft.skip("preflight", missing)
         return
     draft.add_entry("preflight")
-    _check_name(pod)
+    _check_preflight_name(pod)
     mounts.add_volume(draft, mounts.FOUND)
     mounts.mount_volume(draft, mounts.FOUND, ctx.targets)
     position = next((index for index, init in enumerate(pod.spec.init_containers or ()) if _is_preflight(init)), None)
@@ -57,10 +57,10 @@ def add_preflight(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
 
 
 def _is_wanted(pod: views.Pod, ctx: context.InjectionContext) -> bool:
-    """True if the policy requires the init container for a pod: always, or because it does not state all values."""
+    """True if a pod needs the init container: `resolve` is always, or the policy does not state all values."""
     if not ctx.rails or ctx.fabric.resolve == "never":
         return False
-    return ctx.fabric.resolve == "always" or bool(list_unstated(pod, ctx))
+    return ctx.fabric.resolve == "always" or bool(list_unstated_variables(pod, ctx))
 
 
 def gets_found_variables(pod: drafts.EditedPod, ctx: context.InjectionContext) -> bool:
@@ -70,12 +70,12 @@ def gets_found_variables(pod: drafts.EditedPod, ctx: context.InjectionContext) -
     return has_variables and not is_skipped and _is_wanted(pod, ctx) and _explain_missing_devices(pod, ctx) is None
 
 
-def list_unstated(pod: views.Pod, ctx: context.InjectionContext) -> tuple[str, ...]:
+def list_unstated_variables(pod: views.Pod, ctx: context.InjectionContext) -> tuple[str, ...]:
     """Return the names of variables that the libraries of a pod need, and whose values the policy does not state."""
     if "env" in ctx.options.skip or not ctx.fabric.nccl.derive:
         return ()
     by_claims = claim_requests.has_claimed_rails(pod, ctx)
-    return derive.list_unstated(ctx.fabric, None if by_claims else ctx.devices)
+    return derive.list_unstated_variables(ctx.fabric, None if by_claims else ctx.devices)
 
 
 def _is_preflight(container: views.Container) -> bool:
@@ -87,7 +87,7 @@ def _is_preflight(container: views.Container) -> bool:
     return container.name == names.PREFLIGHT_CONTAINER and program == PROGRAM
 
 
-def _check_name(pod: drafts.EditedPod) -> None:
+def _check_preflight_name(pod: drafts.EditedPod) -> None:
     """Raise RefusedError if the user has a container with the preflight's name."""
     spec = pod.spec
     for field, containers in (("initContainers", spec.init_containers or ()), ("containers", spec.containers)):
@@ -124,7 +124,7 @@ def _build_container(draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.In
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": _build_resources(pod, ctx),
         "securityContext": _build_security_context(target),
-        "env": [*_list_own_values(target, draft.settings), _NODE_NAME],
+        "env": [*_list_author_values(target, draft.settings), _NODE_NAME],
         "volumeMounts": [*_list_mounts(target), {"name": mounts.RAILS, "mountPath": names.RAILS_PATH}],
     }
 
@@ -193,7 +193,7 @@ def _list_rail_arguments(pod: drafts.EditedPod, ctx: context.InjectionContext) -
         yield "--several-containers"
 
 
-def _list_own_values(target: views.Container, settings: rank_settings.Settings) -> Iterator[Mapping[str, str]]:
+def _list_author_values(target: views.Container, settings: rank_settings.Settings) -> Iterator[Mapping[str, str]]:
     """Yield the author's values of variables that the init container finds or writes to files.
 
     A value with `$(` names another variable, which the init container does not have.

@@ -39,7 +39,7 @@ CODES: Final = frozenset({AdmissionCode.KEY_WITHOUT_EFFECT.value, AdmissionCode.
 """Codes of the warnings in this module, which need no policy and no cluster."""
 
 
-class KeyReason(reasons.Reason, frozen=True, omit_defaults=True):
+class KeyWarning(reasons.Reason, frozen=True, omit_defaults=True):
     """A warning about a label or annotation without effect, with its key."""
 
     type: str = ""  # LABEL or ANNOTATION
@@ -66,7 +66,7 @@ def _check_networks(metadata: views.ObjectMeta) -> Iterator[reasons.Reason]:
     for position, selection in enumerate(selections, start=1):
         if selection.unknown_key is not None:
             meant = _find_similar(selection.unknown_key.replace("_", "-"), network_selection.KEYS)
-            yield KeyReason(
+            yield KeyWarning(
                 AdmissionCode.KEY_WITHOUT_EFFECT,
                 f"annotation {names.NETWORKS}: entry {position}: key {text.quote(selection.unknown_key)} "
                 "has no effect: Multus has no such key",
@@ -137,7 +137,7 @@ def explain_uncopied_label(workload: templates.Workload) -> str:
     )
 
 
-def check_stored(workload: templates.Workload) -> Iterator[reasons.Reason]:
+def check_stored_workload(workload: templates.Workload) -> Iterator[reasons.Reason]:
     """Yield warnings about the keys of an existing workload, of the objects in it, and of its pod templates."""
     yield from check_label(workload.kind, workload.label, workload.templates)
     yield from check_workload(workload)
@@ -212,10 +212,10 @@ def _explain_wrong_key(metadata: views.BriefMeta, key_type: str, key: str, value
         yield _build_warning(key_type, key, value, "railwright has no such key", fix)
 
 
-def _build_warning(key_type: str, key: str, value: str, cause: str, fix: str, owner: str = "") -> KeyReason:  # noqa: PLR0913, PLR0917 - parts of one sentence
+def _build_warning(key_type: str, key: str, value: str, cause: str, fix: str, owner: str = "") -> KeyWarning:  # noqa: PLR0913, PLR0917 - parts of one sentence
     shown = text.truncate(value, _MAX_VALUE)
     message = f"{key_type} {key[:_MAX_KEY]} {shown!r}{owner} has no effect: {cause}"
-    return KeyReason(AdmissionCode.KEY_WITHOUT_EFFECT, message, fix, key_type, key)
+    return KeyWarning(AdmissionCode.KEY_WITHOUT_EFFECT, message, fix, key_type, key)
 
 
 def _is_own_key(key: str) -> bool:

@@ -38,10 +38,10 @@ class FabricVolume(msgspec.Struct, frozen=True):
         """Return the mount path."""
         return str(self.mount["mountPath"])
 
-    def is_same(self, existing: views.Volume) -> bool:
+    def is_added_by_railwright(self, existing: views.Volume) -> bool:
         """True if a volume of the pod with the same name was added by railwright: it has the same source.
 
-        The size of memory may be that of an older policy, and the API server adds defaults.
+        The size of memory, which may be that of an older policy, and defaults by the API server are ignored.
         """
         volume = msgspec.convert(self.volume, views.Volume)
         sources = [(getattr(volume, kind), getattr(existing, kind)) for kind in _SOURCES]
@@ -58,7 +58,7 @@ def mount_volumes(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         _mount_infiniband(draft, ctx)
     if settings.shared_memory is not None:
         _mount_shared_memory(draft, ctx, str(settings.shared_memory))
-    level = facts.find_level(ctx.known)
+    level = facts.find_security_level(ctx.known)
     if settings.host_paths and level is not None:
         path = next(iter(settings.host_paths.values()))
         raise reasons.RefusedError(
@@ -76,7 +76,7 @@ def add_volume(draft: drafts.Draft, fabric_volume: FabricVolume) -> None:
     existing = next((volume for volume in draft.pod.spec.volumes if volume.name == fabric_volume.name), None)
     if existing is None:
         draft.spec.append("volumes", fabric_volume.volume, fabric_volume.entry)
-    elif not fabric_volume.is_same(existing):
+    elif not fabric_volume.is_added_by_railwright(existing):
         raise reasons.RefusedError(
             "name-taken",
             f"the pod has another volume named {fabric_volume.name}, and railwright needs this name; rename it in "
@@ -95,7 +95,7 @@ def mount_volume(draft: drafts.Draft, fabric_volume: FabricVolume, containers: t
         elif mounted == fabric_volume.name:
             existing.append(index)
     if not unmounted and not existing:
-        draft.skip(fabric_volume.entry, explain_occupied(pod, containers, fabric_volume.path))
+        draft.skip(fabric_volume.entry, explain_occupied_path(pod, containers, fabric_volume.path))
         return
     add_volume(draft, fabric_volume)
     for index in unmounted:
@@ -103,7 +103,7 @@ def mount_volume(draft: drafts.Draft, fabric_volume: FabricVolume, containers: t
     draft.add_entry(fabric_volume.entry)
 
 
-def explain_occupied(pod: drafts.EditedPod, containers: tuple[int, ...], path: str) -> reasons.Reason:
+def explain_occupied_path(pod: drafts.EditedPod, containers: tuple[int, ...], path: str) -> reasons.Reason:
     """Return the reason why the policy's volume is not mounted at a path: the containers mount something else there."""
     return reasons.Reason(AdmissionCode.PATH_OCCUPIED, f"container {_join_names(pod, containers)} mounts {path} itself")
 
@@ -148,7 +148,7 @@ def _has_host_devices(pod: drafts.EditedPod, index: int) -> bool:
 
 
 def _mount_infiniband(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    level = facts.find_level(ctx.known)
+    level = facts.find_security_level(ctx.known)
     if level is None:
         mount_volume(draft, _INFINIBAND, ctx.targets)
         return
@@ -159,7 +159,7 @@ def _mount_infiniband(draft: drafts.Draft, ctx: context.InjectionContext) -> Non
             f"only way to the devices of fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a "
             "device-plugin resource in the policy",
         )
-    left_out = facts.explain_level(ctx.known, level, f"hostPath {names.DEV_INFINIBAND}")
+    left_out = facts.explain_forbidden(ctx.known, level, f"hostPath {names.DEV_INFINIBAND}")
     draft.skip(_INFINIBAND.entry, left_out)
     draft.warn(left_out)
 

@@ -88,7 +88,7 @@ class MutatorRule(NamedTuple):
 
 
 def explain_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    """Record why a pod has no rails, or only a part of the fabric's. Warn about none, unless the pod needs none.
+    """Record why a pod has no rails, or fewer than its fabric. Warn if it has none and probably needs some.
 
     A launcher needs no rails, nor does a template whose workload has the accelerators in other templates. A container
     that requests a device unknown to the policy is probably a rank, so the warning names it.
@@ -191,9 +191,9 @@ def plan(
         if name is None:
             return NotOptedIn(keys.check_pod(pod.metadata))
         fabric = name
-        _check_size(pod)
+        _check_annotations_size(pod)
         options = context.read_options(pod, [row.skip for row in MUTATORS if row.skip])
-        ctx = context.build(pod, policy, cluster, name, options)
+        ctx = context.build_context(pod, policy, cluster, name, options)
         draft = drafts.Draft(drafts.read_pod(pod, cluster.namespace), written)
         for row in policy.compile_once(compile_mutators)[name, ctx.role.has_rails]:
             if row.skip in options.skip and not row.reads_skip:
@@ -261,7 +261,7 @@ _OWN_ANNOTATIONS = (names.INJECTION, names.NCCL_CONF)  # a user's values are rep
 MAX_ANNOTATIONS = 256 * 1024  # bytes of all keys and values (apimachinery TotalAnnotationSizeLimitB)
 
 
-def _check_size(pod: views.Pod) -> None:
+def _check_annotations_size(pod: views.Pod) -> None:
     """Raise RefusedError if the user's annotations already exceed the limit, before they are parsed."""
     size = _count_bytes({key: value for key, value in pod.metadata.annotations.items() if key not in _OWN_ANNOTATIONS})
     if size > MAX_ANNOTATIONS:
@@ -271,7 +271,7 @@ def _check_size(pod: views.Pod) -> None:
 
 
 def _write_record(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    """Write the record into a draft with all other edits. Raises RefusedError if the other annotations do not fit."""
+    """Write the injection record, after all other edits. Raises RefusedError if the other annotations do not fit."""
     record = intent.Record(
         version=version.VERSION,
         policy=ctx.policy.digest,

@@ -14,7 +14,7 @@ _HOST_DNS = "ClusterFirstWithHostNet"  # without it, a pod on the host network d
 
 def set_host_network(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Put a pod on the host network if the fabric is used there. Raises RefusedError if that is forbidden."""
-    if level := facts.find_level(ctx.known):
+    if level := facts.find_security_level(ctx.known):
         problem = facts.format_forbidden(ctx.known, level, "hostNetwork")
         message = f"{problem}, and fabric {ctx.fabric_name} is used there only; run the pod in a privileged namespace"
         raise reasons.RefusedError("security", message)
@@ -52,11 +52,11 @@ _NO_CAPABILITIES = views.Capabilities()
 def set_privileges(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Add the policy's capabilities and privileged mode to the target containers. Raises RefusedError."""
     settings = ctx.fabric.security
-    pod, level = draft.pod, facts.find_level(ctx.known)
+    pod, level = draft.pod, facts.find_security_level(ctx.known)
     for capability in dict.fromkeys(settings.capabilities):
         entry = f"security.{capability}"
         if not facts.allows_capability(level, capability):
-            forbidden = facts.explain_level(ctx.known, level, f"capability {capability}")
+            forbidden = facts.explain_forbidden(ctx.known, level, f"capability {capability}")
             draft.skip(entry, forbidden)
             draft.warn(forbidden)
             continue
@@ -131,7 +131,7 @@ def _check_privileged_allowed(ctx: context.InjectionContext, level: str | None) 
             f"devices of fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a device-plugin "
             "resource in the policy",
         )
-    return facts.explain_level(ctx.known, level, "privileged")
+    return facts.explain_forbidden(ctx.known, level, "privileged")
 
 
 def _set_privileged(draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.InjectionContext) -> None:

@@ -65,7 +65,7 @@ def compile_settings(document: policies.PolicyDocument) -> GetSettings:
 def _build_settings(rank: derive.RankFacts) -> Settings:
     """Return the settings of a rank. A literal for a variable of a library means that all ranks use the library."""
     env = rank.fabric.env
-    used_libraries, literals = libraries.detect(env), list_literals(rank.fabric)
+    used_libraries, literals = libraries.detect_libraries(env), list_literals(rank.fabric)
     available = [
         variable
         for variable in derive.derive(rank, derive.LIBRARY_ROWS)
@@ -78,7 +78,7 @@ def _build_settings(rank: derive.RankFacts) -> Settings:
         *always_set,
     )
     optional = tuple([variable for variable in available if variable not in always_set])
-    found = derive.list_found(rank.fabric)
+    found = derive.list_found_variables(rank.fabric)
     paths = [(name, path) for name, path in FILE_PATHS if name not in env]
     in_files = [f"{one.name}={one.value}".replace("$", "$$") for one in variables if one.name.startswith(_IN_FILES)]
     return Settings(
@@ -87,7 +87,7 @@ def _build_settings(rank: derive.RankFacts) -> Settings:
             [
                 variable
                 for variable in variables
-                if conf.can_contain(variable.name) and conf.fits(variable.name, variable.value)
+                if conf.can_contain(variable.name) and conf.fits_line(variable.name, variable.value)
             ]
         ),
         optional_library_vars=optional,

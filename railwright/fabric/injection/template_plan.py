@@ -171,7 +171,7 @@ def lacks_only_additions(
     )
 
 
-def read_applied(workload: templates.Workload) -> Mapping[str, templates.Template]:
+def read_applied_templates(workload: templates.Workload) -> Mapping[str, templates.Template]:
     """Return the templates of the manifest that kubectl applied to a workload, by title. {} if it cannot be read."""
     manifest = workload.metadata.annotations.get(LAST_APPLIED)
     if manifest is None:

@@ -99,7 +99,7 @@ def read_workload(kind: frameworks.WorkloadKind, tree: Any) -> Workload:
     return Workload(kind, tree, metadata, tuple(with_requests))
 
 
-def find_changed(workload: Workload, before: Workload | None) -> tuple[Template, ...]:
+def find_changed_templates(workload: Workload, before: Workload | None) -> tuple[Template, ...]:
     """Return the templates that an update changed; all of them for a new workload, or if the fabric label changed."""
     if before is None or (workload.label is not None and workload.label != before.label):
         return workload.templates

@@ -316,7 +316,9 @@ def _list_preflight_variables(pod: views.Pod, fabric: policies.Fabric) -> frozen
     is_left_out = fabric.resolve == "never" or not fabric.nccl.derive or not skipped.isdisjoint(("env", "preflight"))
     # on eRDMA admission writes the prefix that all devices have
     is_known = fabric.transport is policies.Transport.ERDMA
-    return frozenset() if is_left_out or is_known else frozenset(derive.list_found(fabric)) - fabric.env.keys()
+    return (
+        frozenset() if is_left_out or is_known else frozenset(derive.list_found_variables(fabric)) - fabric.env.keys()
+    )
 
 
 def has_rails_without_multus(fabric: policies.Fabric | None) -> bool:

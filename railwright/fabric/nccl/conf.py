@@ -18,7 +18,7 @@ def can_contain(name: str) -> bool:
     return name.startswith(_SUPPORTED_PREFIXES) and name != _FILE_VARIABLE
 
 
-def fits(name: str, value: str) -> bool:
+def fits_line(name: str, value: str) -> bool:
     """True if NCCL reads name and value from a line of nccl.conf exactly as they are given."""
     return (
         bool(name)
@@ -34,7 +34,7 @@ def format_file(values: Iterable[tuple[str, str]]) -> str:
     """Return the text of the file. Raises ValueError for a variable that does not fit a line."""
     lines = []
     for name, value in values:
-        if not fits(name, value):
+        if not fits_line(name, value):
             raise ValueError(f"{name[:80]!r} does not fit into a line of nccl.conf")
         lines.append(f"{name}={value}\n")
     return "".join(lines)

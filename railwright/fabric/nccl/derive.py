@@ -224,7 +224,7 @@ FOUND: Mapping[str, frozenset[Transport]] = {
 NAMES = frozenset([row.name for row in (*_ROWS, *LIBRARY_ROWS)]) | FOUND.keys()  # that admission may write
 
 
-def list_found(fabric: Fabric) -> tuple[str, ...]:
+def list_found_variables(fabric: Fabric) -> tuple[str, ...]:
     """Return the names of variables whose values the init container may find for the ranks of a fabric."""
     left_out = set() if fabric.has_isolated_rails else {"MC_ENABLE_DEST_DEVICE_AFFINITY"}
     if fabric.nccl.address_range is None:
@@ -238,7 +238,7 @@ def list_found(fabric: Fabric) -> tuple[str, ...]:
     )
 
 
-def list_unstated(fabric: Fabric, devices: Sequence[str] | None) -> tuple[str, ...]:
+def list_unstated_variables(fabric: Fabric, devices: Sequence[str] | None) -> tuple[str, ...]:
     """Return the names of NCCL's variables for devices and GID index, without those whose value the policy states.
 
     NCCL 2.21 and newer choose a GID index themselves; other libraries then take one of the host.
@@ -251,7 +251,7 @@ def list_unstated(fabric: Fabric, devices: Sequence[str] | None) -> tuple[str, .
 
 
 def derives(name: str, fabric: Fabric) -> bool:
-    """True if a variable may be derived for the ranks of a fabric."""
+    """True if the policy allows to derive the variable for the ranks of a fabric, and its transport uses it."""
     return (
         fabric.nccl.derive
         and not fabric.nccl.is_set_by_vendor(name)

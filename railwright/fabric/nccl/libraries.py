@@ -57,7 +57,7 @@ def may_use_rdma(transports: str | None) -> bool:
     return not named.isdisjoint(_RDMA_TRANSPORTS)
 
 
-def detect(names: Iterable[str]) -> frozenset[str]:
+def detect_libraries(names: Iterable[str]) -> frozenset[str]:
     """Return the libraries to which at least one of the variables `names` belongs."""
     text = "\n".join(("", *names, ""))  # one search per library is faster than a look-up per name
     libraries = [library for prefix, library in _PREFIXES if prefix in text]

@@ -36,8 +36,8 @@ def _build_mpi_metadata(context: frameworks.TemplateContext) -> frameworks.Contr
     return frameworks.ControllerMetadata({JOB: context.workload, ROLE: context.name.lower()})
 
 
-def _describe_pods(operator: str, *, uses_ssh: bool = False) -> frameworks.CreatePods:
-    """Return the function that describes the pods of an operator."""
+def _make_create_pods(operator: str, *, uses_ssh: bool = False) -> frameworks.CreatePods:
+    """Return the function that yields the pods which an operator creates from a template."""
 
     def create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
         role = origin.context.name.lower()
@@ -62,7 +62,7 @@ def _make_job(name: str, specs: str, *, watch: str = "") -> frameworks.WorkloadK
         "v1",
         name,
         frameworks.locate_templates(specs, frameworks.EACH, build_metadata=_build_metadata),
-        create_pods=_describe_pods(controller),
+        create_pods=_make_create_pods(controller),
         states_size=True,
         watch=watch,
     )
@@ -73,7 +73,7 @@ _MPI_V2 = frameworks.WorkloadKind(
     "v2beta1",
     "MPIJob",
     frameworks.locate_templates("mpiReplicaSpecs", frameworks.EACH, build_metadata=_build_mpi_metadata),
-    create_pods=_describe_pods(_MPI_OPERATOR, uses_ssh=True),
+    create_pods=_make_create_pods(_MPI_OPERATOR, uses_ssh=True),
     states_size=True,
 )
 

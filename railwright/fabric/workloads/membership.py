@@ -180,7 +180,7 @@ SIZE_KINDS: Sequence[frameworks.SizeKind] = (
 _ANNOTATIONS = tuple(framework.size_annotation for framework in registry.FRAMEWORKS if framework.size_annotation)
 
 
-def read_annotation(pod: views.Pod) -> int:
+def read_annotated_size(pod: views.Pod) -> int:
     """Return the gang size in an annotation of the pod, or 0."""
     for annotation in _ANNOTATIONS:
         text = pod.metadata.annotations.get(annotation, "")

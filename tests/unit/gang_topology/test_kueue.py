@@ -77,9 +77,11 @@ OWNED = {"ownerReferences": [{"apiVersion": "v1", "kind": "TrainJob", "name": "t
 CLAIMS = {"resourceClaims": [{"name": "c", "resourceClaimName": "x"}]}
 NOT_WRITTEN = {
     "is set in the manifest": job(annotations={"kueue.x-k8s.io/podset-unconstrained-topology": "true"}),
-    "for an elastic job": job(metadata={**QUEUE, "annotations": {"kueue.x-k8s.io/elastic-job": "true"}}),
+    "Kueue accepts no topology for elastic jobs": job(
+        metadata={**QUEUE, "annotations": {"kueue.x-k8s.io/elastic-job": "true"}}
+    ),
     "TrainJob t controls the workload": job(metadata={**QUEUE, **OWNED}),
-    "for devices that come as claims": job(**CLAIMS),
+    "for devices in claims": job(**CLAIMS),
 }
 
 

@@ -40,7 +40,7 @@ def build_gpu_claims_policy(**more):
 
 def find_plan(tree, by, **more):
     at = facts.ClusterFacts(namespace="prod", **more)
-    ctx = context.build(decode_pod(tree), by, at, "f", context.UserOptions())
+    ctx = context.build_context(decode_pod(tree), by, at, "f", context.UserOptions())
     return claim_requests.plan_claims(decode_pod(tree), ctx)
 
 
@@ -79,7 +79,7 @@ def test_the_template_name_changes_only_with_the_content():
 
 
 @pytest.mark.parametrize("labels", [{}, JOB], ids=["a pod on its own", "a pod of a gang"])
-def test_a_count_of_rails_is_requested_without_naming_rails(labels):
+def test_claims_for_a_number_of_rails_name_no_rails(labels):
     ((name, devices),) = find_plan(pod(gpus(2), labels=labels), build_gpu_claims_policy()).templates.items()
     assert name.startswith("railwright-f-2x1-")
     nic = devices["requests"][-1]

@@ -165,7 +165,7 @@ def test_shares_of_an_accelerator_add_up_to_whole_accelerators(resource, amount,
     assert len(outcome.rails) == rails
 
 
-def test_init_containers_and_sidecars_are_not_counted_and_get_no_devices():
+def test_init_containers_and_sidecars_get_no_devices_and_their_gpus_do_not_count():
     asked = {"requests": {"x.y/vf": "1"}, "limits": {"x.y/vf": "1"}}
     inits = [cpu("init", resources=asked), cpu("sidecar", resources=asked, restartPolicy="Always"), gpus(1, "gpu")]
     after = admit_pod(

@@ -199,12 +199,17 @@ WARNINGS = {
         pod(annotations={NETWORKS: json.dumps([{"name": LONGEST * 3, "namespace": LONGEST}])}),
     ),
     "GPUs of several containers": Case(
-        ("the claims have no GPUs", "NIC of fabric f", "request all GPUs in one container", ANNOTATION + "containers"),
+        (
+            "containers that use one claim share",
+            "claims of fabric f have no GPUs",
+            "request all GPUs in one container",
+            ANNOTATION + "containers",
+        ),
         pod(gpus(4), gpus(4, "other")),
         CLAIMED,
     ),
     "GPUs of an init container that are not those of the claims": Case(
-        ("the claims have no GPUs", "init container diagnose requests GPUs of its own", "request none there"),
+        ("claims of fabric f have no GPUs", "init container diagnose requests GPUs of its own", "request none there"),
         pod(gpus(4), initContainers=[gpus(8, "diagnose")]),
         CLAIMED,
     ),

@@ -48,7 +48,7 @@ def test_a_rail_that_the_fabric_does_not_have_is_refused_on_a_pod_without_rails_
     assert "'rail9' is not a rail" in get_refusal(tree, fabric())
 
 
-def test_a_rails_annotation_may_stay_on_a_job_that_is_switched_to_tcp():
+def test_the_rails_annotation_is_ignored_in_a_fabric_over_tcp():
     tree = pod(annotations={"railwright.io/rails": "rail0"})
     assert plan_pod(tree, fabric(transport="tcp", rails="")).rails == ()
 

@@ -108,7 +108,7 @@ def list_roles(row, tree) -> list[str]:
     return [plan.injection.role for plan in working.plan_templates(row, tree, BY)]
 
 
-def test_the_role_of_the_controller_counts_and_not_a_forged_label():
+def test_a_forged_role_label_does_not_replace_the_role_set_by_the_controller():
     found = {}
     for case, (row, name, spec, labels, _) in ROLES.items():
         written = working.build_template(cpu(), label="f")

@@ -41,7 +41,7 @@ UNREADABLE = [
 
 def test_a_line_that_would_not_be_read_back_is_refused():
     for name, value in UNREADABLE:
-        assert not conf.fits(name, value)
+        assert not conf.fits_line(name, value)
         with pytest.raises(ValueError, match="does not fit into a line"):
             conf.format_file([(name, value)])
 

@@ -81,7 +81,7 @@ def test_all_derived_variables_have_reasons_and_fit_into_nccl_conf(transport):
     assert settings(transport) == expected
     for variable in derive_variables(transport):
         assert variable.code.meaning
-        assert conf.fits(variable.name, variable.value)
+        assert conf.fits_line(variable.name, variable.value)
 
 
 @pytest.mark.parametrize("transport", ["roce", "erdma"])
@@ -153,12 +153,12 @@ def test_nvshmem_uses_libfabric_on_efa():
 
 
 def test_the_library_of_a_variable_is_found_from_the_first_word_of_its_name():
-    assert libraries.detect(["A", "NVSHMEM_DEBUG"]) == {"NVSHMEM"}
-    assert libraries.detect(["UCX_TLS", "NVSHMEM_X"]) == {"UCX", "NVSHMEM"}
-    assert libraries.detect(["OMPI_MCA_pml", "MY_UCX_TLS", "UCX", "ucx_tls", "UCXX_A"]) == frozenset()
-    assert libraries.detect(["TORCH_SYMMMEM"]) == {"NVSHMEM"}
-    assert libraries.detect(["TORCH_SYMMMEM_X", "MY_TORCH_SYMMMEM"]) == frozenset()
-    assert libraries.detect([]) == frozenset()
+    assert libraries.detect_libraries(["A", "NVSHMEM_DEBUG"]) == {"NVSHMEM"}
+    assert libraries.detect_libraries(["UCX_TLS", "NVSHMEM_X"]) == {"UCX", "NVSHMEM"}
+    assert libraries.detect_libraries(["OMPI_MCA_pml", "MY_UCX_TLS", "UCX", "ucx_tls", "UCXX_A"]) == frozenset()
+    assert libraries.detect_libraries(["TORCH_SYMMMEM"]) == {"NVSHMEM"}
+    assert libraries.detect_libraries(["TORCH_SYMMMEM_X", "MY_TORCH_SYMMMEM"]) == frozenset()
+    assert libraries.detect_libraries([]) == frozenset()
 
 
 def test_ucx_tls_values_with_rdma_transports_are_recognized():

@@ -47,7 +47,7 @@ def cliques(*labelled):
         ("ClusterTrainingRuntime", "pod", "f"),
     ],
 )
-def test_the_label_in_the_template_of_a_runtime_reaches_its_pods(kind, place, label):
+def test_pods_of_a_training_runtime_get_the_label_in_its_template(kind, place, label):
     (template,) = templates.expand(runtime(place) | {"kind": kind}, "train")
     assert template.pod["metadata"]["labels"].get(FABRIC) == label
     assert (template.part, template.pods) == ("replicated job node", 1)

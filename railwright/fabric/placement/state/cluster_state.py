@@ -234,7 +234,7 @@ class ClusterState:
                 self._pods.add_ended(info)
             return
         joins_gang = bool(info.gang) and not info.is_ending  # it will be replaced
-        size = membership.read_annotation(pod) if joins_gang else 0
+        size = membership.read_annotated_size(pod) if joins_gang else 0
         if not size and info == self.pods.get(uid) and joins_gang == (uid in self.get_gang(info.gang)):
             return  # only fields changed that placement does not use
         self._drop_pod(uid)
