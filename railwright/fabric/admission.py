@@ -11,7 +11,7 @@ from railwright.fabric import intent, names, views
 from railwright.fabric.injection import facts, template_plan, templates
 from railwright.fabric.injection import plan as injection
 from railwright.fabric.lint import commands, engine, rank_contexts, rule_types
-from railwright.fabric.lint.rules import device_lists, interfaces
+from railwright.fabric.lint.rules import device_lists
 from railwright.fabric.lint.rules import networks as network_rules
 from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import model as policies
@@ -163,7 +163,7 @@ def _may_report_variable(container: views.Container, planned: Collection[tuple[s
     words = (*(container.command or ()), *(container.args or ()))
     return (
         any(map(engine.find_rules, own))
-        or interfaces.SOCKET not in dict(settings)
+        or network_rules.SOCKET not in dict(settings)
         or network_rules.IMAGE_WITH_PLUGIN in container.image
         or (bool(words) and commands.may_contain_settings(words))
     )

@@ -4,13 +4,13 @@ import functools
 from collections.abc import Iterator, Sequence
 
 from railwright.fabric.lint import rule_types
-from railwright.fabric.lint.rules import containers, device_lists, interfaces, names, networks, values
+from railwright.fabric.lint.rules import containers, device_lists, networks, variables
 from railwright.fabric.nccl import catalogue
 from railwright.fabric.reasons import reason
 
 LONGEST_NAME = catalogue.MAX_NAME_LENGTH + 1  # characters by which a name is known: no variable has as many
 _ORDER = {severity: rank for rank, severity in enumerate(rule_types.Severity)}
-RULES = rule_types.list_rules(names, values, device_lists, interfaces, networks, containers)
+RULES = rule_types.list_rules(variables, device_lists, networks, containers)
 _RANK_RULES = tuple(rule for rule in RULES if not rule.settings)
 
 

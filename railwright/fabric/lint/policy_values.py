@@ -6,7 +6,7 @@ import msgspec
 
 from railwright.fabric import quantity
 from railwright.fabric.lint import engine, rank_contexts, rule_types
-from railwright.fabric.lint.rules import containers, device_lists, interfaces
+from railwright.fabric.lint.rules import containers, device_lists, networks
 from railwright.fabric.multus import network_selection
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
@@ -34,7 +34,7 @@ def _check_fabric(path: str, fabric: model.Fabric) -> Iterator[rule_types.Findin
     if present is not None and fabric.nccl.derive and primary not in present:
         listed = ", ".join(present)
         problem = f"is not an interface of the pods, which have {listed}, so NCCL fails to start; write {present[0]}"
-        yield interfaces.check_interface_exists.build_finding(f"{path}.primaryInterface: {primary} {problem}")
+        yield networks.check_interface_exists.build_finding(f"{path}.primaryInterface: {primary} {problem}")
     amount = fabric.mounts.shared_memory
     if amount is not None and quantity.read_units(amount) < containers.LEAST_SHARED_MEMORY:
         problem = (
