@@ -13,7 +13,7 @@ from railwright.cluster import client as clients
 from railwright.cluster import installed_names, policies, watch_wire
 from railwright.fabric import names, views
 from railwright.fabric import text as texts
-from railwright.fabric.lint import policy_values
+from railwright.fabric.lint import engine
 from railwright.fabric.policy import model, shortcomings
 from railwright.fabric.workloads import fabric_users
 from webhook import reviews
@@ -50,7 +50,7 @@ def answer_review(body: bytes, cluster: shortcomings.Cluster = shortcomings.NOTH
     if isinstance(result, policies.Rejected):
         return _reject(request, _format_errors(result.errors))
     missing = shortcomings.find_shortcomings(result.document, cluster)
-    warnings = (*missing, *policy_values.list_warnings(result.document))
+    warnings = (*missing, *engine.list_policy_warnings(result.document))
     return ValidatedPolicy(reviews.Answer(warnings=warnings).complete(request), result.document)
 
 

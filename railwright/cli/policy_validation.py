@@ -8,7 +8,7 @@ from railwright.cli import cluster_access, formats, options, output, policy_sour
 from railwright.cluster import client as clients
 from railwright.cluster import errors, policies, resources, watch_wire
 from railwright.fabric import text
-from railwright.fabric.lint import policy_values
+from railwright.fabric.lint import engine
 from railwright.fabric.policy import model, schema, shortcomings
 from railwright.fabric.workloads import fabric_users
 
@@ -29,7 +29,7 @@ def validate(arguments: argparse.Namespace) -> int:
     results = [(file, policies.read_manifest(output.read_text(file))) for file in options.find_files(arguments)]
     documents = {file: result.document for file, result in results if isinstance(result, model.Policy)}
     warnings = {
-        file: [warning.line for warning in policy_values.list_warnings(document)]
+        file: [warning.line for warning in engine.list_policy_warnings(document)]
         for file, document in documents.items()
     }
     if arguments.from_cluster and documents:

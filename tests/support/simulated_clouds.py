@@ -13,7 +13,7 @@ from railwright.cli.explanation import templates
 from railwright.fabric import names
 from railwright.fabric.claims import objects
 from railwright.fabric.multus import network_selection
-from railwright.fabric.policy import model, presets
+from railwright.fabric.policy import compiled, model
 
 Tree = dict[str, Any]
 SHAPES = comparison.list_shapes()
@@ -31,7 +31,7 @@ def build(shape: comparison.Shape, nodes: int = 2) -> dict[Kind, list[Tree]]:
     labels = {first_policies.INSTANCE_TYPE: shape.shape.instances[0]} if shape.shape.instances else {}
     labels |= {shape.shape.label: "true"} if shape.shape.label else {}
     for index in range(nodes):
-        domains = {key: f"domain-{level}" for level, key in enumerate(presets.list_domain_keys(fabric.placement))}
+        domains = {key: f"domain-{level}" for level, key in enumerate(compiled.list_domain_keys(fabric.placement))}
         name = f"{shape.profile.name}-{shape.shape.fabric}-{index}"
         amounts = {"cpu": "96", **resources}
         metadata = {"name": name, "labels": {**domains, **labels}}

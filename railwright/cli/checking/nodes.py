@@ -11,7 +11,7 @@ from railwright.cli.checking.snapshots import Snapshot, require
 from railwright.fabric import hypernodes, intent, names, resources, text, topology
 from railwright.fabric.claims import claim_templates, inventory, objects, selectors, slices
 from railwright.fabric.placement.state import object_info
-from railwright.fabric.policy import compiled, model, presets, shortcomings
+from railwright.fabric.policy import compiled, model, shortcomings
 from railwright.fabric.reasons.codes import AdmissionCode as Code
 
 GROUP = "nodes and rails"
@@ -204,7 +204,7 @@ def check_domains(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     if fabric.placement.preset == "volcano" and not fabric.placement.domains:
         return _assess_hypernodes(snapshot, nodes)
     no_domains = "the fabric has no topology domains: all nodes count as equally close"
-    keys = require(presets.list_domain_keys(fabric.placement), no_domains)
+    keys = require(compiled.list_domain_keys(fabric.placement), no_domains)
     require(nodes, "no node has accelerators and rails of this fabric")
     expected = topology.expand_rails(keys[0], tuple(rail.name for rail in fabric.rails))
     unlabelled = [node.name for node in nodes if not {*expected} <= node.labels.keys()]

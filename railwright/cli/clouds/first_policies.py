@@ -22,7 +22,7 @@ from railwright.cli.clouds import profiles
 from railwright.cluster import client as clients
 from railwright.cluster import policies, watch_wire
 from railwright.fabric import names, node_views, quantity, text, views
-from railwright.fabric.policy import model, presets
+from railwright.fabric.policy import compiled, model
 
 ACCELERATORS = ("nvidia.com/gpu", "aliyun.com/gpu", "amd.com/gpu")
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
@@ -283,7 +283,7 @@ def _build_network_section(nodes: Sequence[node_views.Node], rails: Sequence[str
     networks = [cluster.pools[resource] for resource in rails]
     plugins = {plugin for network in networks for plugin in network.plugins}
     shared = set.intersection(*(set(node.metadata.labels) for node in nodes))
-    preset = next((name for name, keys in presets.DOMAINS.items() if keys[0] in shared), None)
+    preset = next((name for name, keys in compiled.DOMAINS.items() if keys[0] in shared), None)
     fabric: dict[str, Any] = {
         "transport": "infiniband" if plugins & _INFINIBAND else "roce",
         "rails": [

@@ -10,7 +10,7 @@ import msgspec
 
 from railwright.fabric import hypernodes, views
 from railwright.fabric.injection import templates
-from railwright.fabric.policy import model, presets
+from railwright.fabric.policy import compiled, model
 from railwright.fabric.reasons import reason
 from railwright.fabric.reasons.codes import AdmissionCode
 
@@ -42,7 +42,7 @@ class TopologyRequest(msgspec.Struct, frozen=True):
     @property
     def closest(self) -> str:
         """Return the key of the closest domain, which is that of a segment."""
-        return next(iter(presets.list_domain_keys(self.placement)), "")
+        return next(iter(compiled.list_domain_keys(self.placement)), "")
 
     @property
     def ranks(self) -> tuple[TemplatePods, ...]:
@@ -59,7 +59,7 @@ class TopologyRequest(msgspec.Struct, frozen=True):
 
         `is_known` tells which keys the scheduler reads. Raises NotWrittenError if it reads none.
         """
-        known_keys = [key for key in presets.list_single_keys(self.placement) if is_known(key)]
+        known_keys = [key for key in compiled.list_single_keys(self.placement) if is_known(key)]
         if not known_keys:
             raise NotWrittenError(
                 "the scheduler reads none of the keys of placement.domains, so no topology is written",

@@ -14,8 +14,8 @@ from railwright.fabric.placement.state import (
     object_info,
     pod_usage,
 )
+from railwright.fabric.policy import compiled
 from railwright.fabric.policy import model as policies
-from railwright.fabric.policy import presets
 from railwright.fabric.workloads import membership
 
 _NOTE = "cordoned or not ready"  # of a node that no pod is placed on
@@ -41,7 +41,7 @@ class FabricView:
         self.name, self.fabric = name, fabric
         self._cluster = cluster
         self._accelerators, self._foreign_resources = accelerators, foreign_resources
-        self._levels = presets.list_domain_keys(fabric.placement)
+        self._levels = compiled.list_domain_keys(fabric.placement)
         self._rails = tuple(rail.name for rail in fabric.rails)
         pools = intent.group_by_resource(fabric.rails)
         self._pools = {resource: [*map(self._rails.index, own)] for resource, own in pools.items()}  # positions

@@ -11,7 +11,7 @@ import msgspec
 
 from railwright.fabric import intent, resources, views
 from railwright.fabric.claims import claim_templates
-from railwright.fabric.policy import model, presets
+from railwright.fabric.policy import compiled, model
 from railwright.fabric.workloads import membership
 
 _encode = msgspec.json.Encoder().encode
@@ -64,7 +64,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
     @functools.cached_property
     def domains(self) -> tuple[str, ...]:
         """Return the keys of the fabric's domains, closest first."""
-        return presets.list_domain_keys(self.fabric.placement)
+        return compiled.list_domain_keys(self.fabric.placement)
 
     @functools.cached_property
     def offered(self) -> frozenset[str]:
@@ -132,7 +132,7 @@ class SchedulingRequest(msgspec.Struct, frozen=True, dict=True):
         """
         rails = len(self.fabric.rails)
         used = sum(self.fabric.count_rails(-(-need.amount // resources.UNIT), len(need.rails)) for need in self.needs)
-        is_shared = not presets.has_own_uplinks(self.fabric.placement)
+        is_shared = not compiled.has_own_uplinks(self.fabric.placement)
         return rails / used if is_shared and 0 < used < rails else 1.0
 
 

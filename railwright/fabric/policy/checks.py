@@ -12,7 +12,7 @@ import msgspec
 
 from railwright.fabric import names, quantity, text, views
 from railwright.fabric.claims import objects
-from railwright.fabric.policy import compiled, model, presets
+from railwright.fabric.policy import compiled, model
 
 Path = tuple[str | int, ...]
 Shapes = Sequence[model.NodeShape]
@@ -195,7 +195,7 @@ def _check_key_combinations(fabric: model.Fabric) -> Iterator[Finding]:
     is_tcp = transport is model.Transport.TCP
     forbids_tcp_beside_plugin = nccl.forbid_tcp_fallback and fabric.env.get(_NET_PLUGIN, "none") != "none"
     needs_plugin = transport is model.Transport.PLUGIN or forbids_tcp_beside_plugin
-    has_domains = bool(presets.list_domain_keys(fabric.placement))
+    has_domains = bool(compiled.list_domain_keys(fabric.placement))
     rows: tuple[tuple[bool, Path, str], ...] = (
         (
             not rails and not is_tcp,
@@ -331,13 +331,13 @@ def _check_placement(fabric: model.Fabric) -> Iterator[Finding]:
     for index in _find_repeated(placement.domains):
         message = f"{_quote(placement.domains[index])} is listed twice; name another level, or remove it"
         yield Finding(("placement", "domains", index), message)
-    levels = presets.list_domain_keys(placement)
+    levels = compiled.list_domain_keys(placement)
     if len(placement.oversubscription) > len(levels):
         counts = text.format_count(len(placement.oversubscription), "value"), text.format_count(len(levels), "domain")
         message = f"has {' for '.join(counts)}; give at most one for each domain, closest first"
         yield Finding(("placement", "oversubscription"), message)
     # the levels by which a scheduler can keep a gang in one domain
-    if placement.gang_topology != "off" and not presets.list_single_keys(placement):
+    if placement.gang_topology != "off" and not compiled.list_single_keys(placement):
         message = (
             "has no level to ask for: domains has no key of a single label; add one without {rail}, such as "
             'example.com/spine, or set gangTopology: "off"'

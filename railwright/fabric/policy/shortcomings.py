@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from railwright.fabric import hypernodes, text, topology
 from railwright.fabric.multus import ipam
-from railwright.fabric.policy import model, presets
+from railwright.fabric.policy import compiled, model
 from railwright.fabric.reasons import reason as reasons
 from railwright.fabric.reasons.codes import AdmissionCode
 
@@ -162,7 +162,7 @@ def _check_domains(
 ) -> Iterator[reasons.Reason]:
     """Yield a reason for labels in `placement.domains`, or the first label of the preset, that no node has."""
     placement, rails = fabric.placement, [rail.name for rail in fabric.rails]
-    keys = placement.domains or presets.list_domain_keys(placement)[:1]
+    keys = placement.domains or compiled.list_domain_keys(placement)[:1]
     labels = [key for key in keys if not hypernodes.has_level((key,))]
     present = set(itertools.chain(*node_labels))
     if missing := [key for key in labels if not set(topology.expand_rails(key, rails)) & present]:

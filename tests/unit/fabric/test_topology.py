@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from railwright.fabric import hypernodes, node_views, topology
 from railwright.fabric.placement.state import cluster_state
-from railwright.fabric.policy import model, presets
+from railwright.fabric.policy import compiled, model
 
 KEYS = ("leaf", "spine", "core")
 VALUES = st.sampled_from(["", "a", "b"])
@@ -70,7 +70,7 @@ def test_a_placeholder_label_value_is_not_a_domain():
 # --- HyperNodes: the tree that they form, and invalid ones ----------------------------------------------------
 
 
-DOMAINS = presets.list_domain_keys(model.Placement(preset="volcano"))
+DOMAINS = compiled.list_domain_keys(model.Placement(preset="volcano"))
 
 
 def build_hyper_node(name: str, tier: int, *members: dict) -> hypernodes.HyperNode:

@@ -3,7 +3,7 @@
 import pytest
 
 from railwright.cluster import policies
-from railwright.fabric.lint import policy_values
+from railwright.fabric.lint import engine
 from railwright.fabric.policy import model
 
 POLICY = """
@@ -25,7 +25,7 @@ def lint(env: str) -> list[str]:
 def lint_policy(text: str) -> list[str]:
     policy = policies.read(text)
     assert isinstance(policy, model.Policy), policy
-    return [warning.line for warning in policy_values.list_warnings(policy.document)]
+    return [warning.line for warning in engine.list_policy_warnings(policy.document)]
 
 
 @pytest.mark.parametrize(

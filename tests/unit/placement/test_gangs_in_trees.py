@@ -19,7 +19,7 @@ from placing import (
 from scheduling_loop import Loop, gang
 from wording import texts
 
-from railwright.fabric.policy import presets
+from railwright.fabric.policy import compiled
 
 PRODUCT = "nvidia.com/gpu.product"
 
@@ -80,8 +80,8 @@ def test_the_reason_for_less_bandwidth_names_nics_that_peers_would_share():
 
 
 def test_rails_with_switches_of_their_own_have_uplinks_of_their_own():
-    assert presets.has_own_uplinks(fabric(domains=["example.com/leaf-{rail}", SPINE]).placement)
-    assert not presets.has_own_uplinks(fabric().placement)
+    assert compiled.has_own_uplinks(fabric(domains=["example.com/leaf-{rail}", SPINE]).placement)
+    assert not compiled.has_own_uplinks(fabric().placement)
 
 
 def fabric(**placement):

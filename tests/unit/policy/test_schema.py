@@ -10,7 +10,7 @@ from hypothesis import strategies
 
 from railwright.cli.clouds import profiles
 from railwright.cluster import documents, policies, policy_errors
-from railwright.fabric.policy import model, presets, schema
+from railwright.fabric.policy import compiled, model, schema
 from railwright.fabric.policy.model import NodeShape, Placement, PolicyDocument
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -108,12 +108,12 @@ def test_a_node_has_the_first_shape_whose_labels_it_has():
 
 
 def test_domains_of_the_policy_override_those_of_a_preset():
-    assert presets.list_domain_keys(Placement()) == ()
-    assert presets.list_domain_keys(Placement(preset="aws"))[0] == "topology.k8s.aws/network-node-layer-3"
-    assert presets.list_domain_keys(Placement(preset="aws", domains=("rack",))) == ("rack",)
-    assert presets.list_domain_keys(Placement(preset="volcano"))[:2] == ("hypernode/level-1", "hypernode/level-2")
-    assert presets.list_domain_keys(Placement(preset="volcano", domains=("rack",))) == ("rack",)
-    assert set(presets.DOMAINS) == set(
+    assert compiled.list_domain_keys(Placement()) == ()
+    assert compiled.list_domain_keys(Placement(preset="aws"))[0] == "topology.k8s.aws/network-node-layer-3"
+    assert compiled.list_domain_keys(Placement(preset="aws", domains=("rack",))) == ("rack",)
+    assert compiled.list_domain_keys(Placement(preset="volcano"))[:2] == ("hypernode/level-1", "hypernode/level-2")
+    assert compiled.list_domain_keys(Placement(preset="volcano", domains=("rack",))) == ("rack",)
+    assert set(compiled.DOMAINS) == set(
         schema.build_schema()["$defs"]["Placement"]["properties"]["preset"]["enum"]
     ) - {None}  # fmt: skip
 

@@ -18,7 +18,7 @@ from railwright.fabric import bounded_cache, node_views, resources, topology
 from railwright.fabric.placement import bandwidth, scheduling_request
 from railwright.fabric.placement.nodes import eligibility, node_evaluation, numa, score_terms
 from railwright.fabric.placement.state import cluster_state, object_info, pod_usage
-from railwright.fabric.policy import model, presets
+from railwright.fabric.policy import compiled, model
 
 # --- the states of nodes --------------------------------------------------------------------------------------
 
@@ -43,7 +43,7 @@ class NodeStates:
         self, cluster: cluster_state.ClusterState, fabric: model.Fabric, document: model.PolicyDocument
     ) -> None:
         self._cluster, self.fabric, self._document = cluster, fabric, document
-        self._domains = presets.list_domain_keys(fabric.placement)
+        self._domains = compiled.list_domain_keys(fabric.placement)
         self._rail_names = tuple(rail.name for rail in fabric.rails)
         # devices whose NUMA nodes are known
         self._located = frozenset({*document.accelerators, *(rail.resource for rail in fabric.rails if rail.resource)})
