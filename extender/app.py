@@ -78,7 +78,7 @@ def _build_handler(
 
 
 def _list_volcano_routes(deciding: decider.Decider) -> Sequence[web.RouteDef]:
-    """Return the routes of Volcano. Each of its instances has its own scope (docs/interface.md 4.3)."""
+    """Return the routes of Volcano. Each instance of Volcano has its own scope (docs/interface.md 4.3)."""
     answers = volcano.Volcano(deciding)
 
     handlers = {

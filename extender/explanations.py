@@ -32,7 +32,7 @@ def explain_pod(key: str, assessor: gang_assessment.Assessor) -> overview_types.
 
 
 def _describe_need(need: intent.Need, request: scheduling_request.SchedulingRequest) -> str:
-    """Return rails with the number of devices that the pod requests for them, or that it requests none."""
+    """Return, as text, the rails of a need with the number of requested devices, or "not requested"."""
     resource = intent.format_resource(need.resource)
     if need.resource in request.unrequested and request.fabric.claims is None:  # such as `skip: devices`
         return f"{need.label}: {resource} (not requested)"

@@ -167,7 +167,7 @@ class KubeScheduler:
         return encode_priorities(scores)
 
     def _narrow_to_leaf(self, request: scheduling_request.SchedulingRequest, nodes: Sequence[str]) -> Sequence[str]:
-        """Return those of the nodes that are in the pod's target leaf, or all nodes for a reason that the module lists.
+        """Return the nodes in the pod's target leaf, or all given nodes in the cases that the module's docstring lists.
 
         For a pod of a segment, return the nodes of one leaf.
         """

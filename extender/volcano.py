@@ -1,7 +1,7 @@
 """Answers Volcano: prioritize, predicate, allocate, deallocate and session-close. Decodes, asks the decider, encodes.
 
 Volcano announces what it places by allocate, deallocate and session-close. A later prioritize or predicate for such a
-pod shows that its gang was not bound (`forget_retried_gang`). Each of its instances has its own scope
+pod shows that its gang was not bound (`forget_retried_gang`). Each instance of Volcano has its own scope
 (docs/interface.md 4.3).
 """
 

@@ -230,7 +230,7 @@ class Rating(NamedTuple):
 
 
 def find_tiers(leaves: Iterable[topology.Domain], decision: Decision) -> dict[topology.Domain, float]:
-    """Return leaf -> tier, for planned leaves and those under the target leaf's parent; the others are ELSEWHERE."""
+    """Return leaf -> tier, of planned leaves and of leaves with the target leaf's parent; others are ELSEWHERE."""
     target = decision.target_leaf
     if target is None:
         return {}

@@ -130,7 +130,7 @@ class PlacementEngine:
 def _select_refusing_rails(
     broken: Sequence[object_info.BrokenRail], request: scheduling_request.SchedulingRequest
 ) -> Sequence[object_info.BrokenRail]:
-    """Return those of a node's broken rails that are a reason to refuse the node to the pod.
+    """Return the broken rails for which a node is refused to the pod.
 
     Of rails that share a resource it is unknown which ones a pod gets, so they count only if the others have too few
     devices. A rail without allocatable devices does not count for a pod with its author's claims, which may tolerate

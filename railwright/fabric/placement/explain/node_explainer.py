@@ -56,7 +56,7 @@ def get_label(node_class: node_evaluation.NodeClass, resource: str) -> str:
 
 
 def list_degradations(node_class: node_evaluation.NodeClass, number: int = 1) -> tuple[reason.Reason, ...]:
-    """Return why the `number`-th pod of the gang on such a node has less than full bandwidth; () if it has all."""
+    """Return why the `number`-th pod of the gang on such a node has less than full bandwidth; () if it has full."""
     degradations = list[reason.Reason]()
     sharing = list[node_evaluation.Pool]()
     if node_class.get_numa_factor(number) < 1:

@@ -1,7 +1,7 @@
 """Computes the present placement of a gang: its leaves, its modelled bandwidth, and the causes that limit it.
 
-Uses the planner's model. The bandwidth is the lower of two values: that of the slowest pod, over the rails that all
-pods have, and that of the slowest uplink that a ring in rank order crosses. The input is the node of each pod,
+Uses the planner's model. The bandwidth is the lower of two values: the bandwidth of the slowest pod, over the rails
+that all pods have, and of the slowest uplink that a ring in rank order crosses. The input is the node of each pod,
 evaluated as if the gang's pods were not on it.
 """
 

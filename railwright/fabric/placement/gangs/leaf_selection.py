@@ -101,10 +101,10 @@ def choose_leaves(request: LeafRequest, used: Mapping[topology.Domain, int] = {}
 
 
 def _group_leaves_by_domain(request: LeafRequest) -> Iterator[Slots]:
-    """Yield the leaves of each domain in which the pods may be, domains of the lowest level first.
+    """Yield the leaves of each domain that may enclose the gang, domains of the lowest level first.
 
-    Ring edges leave each domain below the one that encloses the gang. The uplinks of these domains, and of the peers'
-    domains, must carry them.
+    The ring of the gang leaves each domain below the enclosing one. So the uplinks of these domains, and of the
+    domains of placed peers, must carry a crossing.
     """
     # Bottom up: a gang inside one leaf crosses no uplinks, inside one spine only those of its leaves, and so on. At
     # each level the domains whose uplinks are too slow drop out: a gang that is spread further could not leave them.

@@ -82,7 +82,7 @@ class GangCapacity(msgspec.Struct, frozen=True):
         return slots_by_leaf if self.segment == 1 else self.limit_to_segments(slots_by_leaf)
 
     def limit_to_segments(self, slots_by_leaf: Mapping[topology.Domain, int]) -> dict[topology.Domain, int]:
-        """Return leaf -> number of slots that whole segments can use, also those of which a leaf has placed peers.
+        """Return leaf -> number of slots that whole segments can use; placed peers in the leaf count to their segment.
 
         One leaf also holds the last, shorter segment.
         """

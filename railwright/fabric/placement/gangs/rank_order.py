@@ -19,9 +19,9 @@ class Ring(NamedTuple):
     is_closed: bool  # all ranks are known, so that the last one is followed by the first
 
     def list_nearest_leaves(self, rank: Any) -> Sequence[topology.Domain]:
-        """Return the distinct leaves of the placed ranks, as seen from a rank.
+        """Return the distinct leaves of the placed ranks, those nearest to a rank first.
 
-        The leaf of the previous one comes first, then that of the next one, then the others by descending rank.
+        The leaf of the previous placed rank comes first, then that of the next one, then the others by descending rank.
         """
         at = bisect.bisect_left(self.placed, rank)
         before, after = self.leaves[:at][::-1], self.leaves[at:]

@@ -104,7 +104,7 @@ class NodeClass(msgspec.Struct, frozen=True, eq=False):
         return self.shares[min(pods, len(self.shares) - 1)]
 
     def get_numa_factor(self, number: int) -> float:
-        """Return the factor of the slot of this number, from 1; 1 if there is no such slot."""
+        """Return the NUMA factor of the `number`-th slot of a node; 1 if the node has fewer slots."""
         return next(iter(self.slot_numa_factors[number - 1 :]), 1.0)
 
     def count_slots(self, min_bandwidth: Bandwidth) -> int:

@@ -1,6 +1,6 @@
 """Finds the state of every node, and its class for pods with equal requests and constraints (one kind of pods).
 
-The state of a node is what is known of it that is the same for every pod of a fabric. The states follow the change log
+The state of a node has the facts that are the same for every pod of a fabric. The states follow the change log
 of the cluster. The devices of each NUMA node come from the node's report and its shape (docs/interface.md 7.4).
 
 A `NodeIndex` evaluates each state once for one kind of pods, and states with equal facts form one class. So a decision
@@ -122,9 +122,9 @@ class NodeStates:
     ) -> tuple[numa.Zones, numa.Zones]:
         """Return the free and the allocatable devices of each NUMA node; () if the layout is unknown.
 
-        The free ones are those of the report, if it is newer than the last binding and no bound pod counts as absent,
-        and minus assumed pods. Otherwise they are the allocatable ones, minus bound and assumed pods. What the report
-        does not list comes from the shape.
+        Free devices are those of the node's report minus assumed pods, if the report is newer than the last binding and
+        no bound pod counts as absent. Otherwise they are the allocatable devices minus bound and assumed pods. Devices
+        that the report does not list come from the shape.
         """
         cluster, names, report = self._cluster, self._located, self._cluster.topology_reports.get(node.name)
         allocatable: numa.Zones = ()
@@ -199,7 +199,7 @@ class NodeIndex:
 
     @property
     def uplinks(self) -> bandwidth.Uplinks:
-        """Return the uplinks of all domains, as a gang of such pods uses them."""
+        """Return the uplinks of all domains, with those that are available to each rail of these pods."""
         ratios = self.kind.fabric.placement.oversubscription
         return bandwidth.Uplinks(self.states.domain_sizes, ratios, self._uplinks_per_rail)
 

@@ -164,7 +164,7 @@ def assign_pod(zones: Zones, demand: scheduling_request.Demand, *, by_number: bo
     """Return the NUMA assignment of a pod, or None if its devices are not free.
 
     The pod gets one NUMA node if one has all its devices: the one with the least free, so that idle NUMA nodes stay
-    idle (`by_number`: the first one). Otherwise it gets those with its rails first, so that few are needed. If each
+    idle (`by_number`: the first one). Otherwise NUMA nodes with its rails come first, so that few are needed. If each
     rail is on one NUMA node, as most are, no assignment has more local rails, or as many on fewer NUMA nodes. All rails
     of a pod without accelerators are local, and those of any pod if the layout is unknown.
     """
@@ -217,9 +217,9 @@ def _assign_rails_and_gpus(gpus: Mapping[str, int], rails: Mapping[str, int], fr
 
 
 def _take_devices(needed: Mapping[str, int], free: _Devices, *bounds: Sequence[int]) -> _Devices:
-    """Take devices from the NUMA nodes in order, those that only one has first.
+    """Return the devices taken from each NUMA node; resources that only one NUMA node has are taken first.
 
-    All NUMA nodes are first filled up to the first of `bounds`, then up to the next, then with what they have.
+    In order, all NUMA nodes are filled up to the first of `bounds`, then up to the next, then completely.
     """
     taken: list[dict[str, int]] = [{} for _ in free]
     everything = [sum(here.values()) for here in free]

@@ -1,6 +1,6 @@
 """The score terms of a node: its free rails, the alignment of rails and GPUs, how full it is; and their weighted sum.
 
-A term is a row of TERMS: a function for the score, and one for its explanation. Locality depends on the
+TERMS lists them: each has a function for the score, and one for the explanation. Locality depends on the
 gang's plan too, so it is not among them (`placement.decisions`). `convert_to_priorities` maps scores to the integers of
 kube-scheduler.
 """

@@ -77,12 +77,12 @@ class PodIndex:
         return pod
 
     def add_ended(self, pod: object_info.PodInfo) -> None:
-        """Add or replace a member of a gang that has ended."""
+        """Add or replace an ended pod that is a member of a gang."""
         self.ended[pod.uid] = pod.gang
         self.ended_by_gang.setdefault(pod.gang, {})[pod.uid] = pod
 
     def remove_ended(self, uid: str) -> None:
-        """Remove a member of a gang that had ended."""
+        """Remove an ended pod; no error if it is unknown."""
         if (gang := self.ended.pop(uid, None)) is not None:
             assumed_pods.remove_entry(self.ended_by_gang, gang, uid)
 

@@ -47,7 +47,7 @@ def list_unobserved_requests(
 
 
 def find_nodes_of_pod(cluster: cluster_state.ClusterState, uid: str) -> AbstractSet[str]:
-    """Return the nodes whose resources a pod uses: that of its binding, otherwise those of its allocated claims."""
+    """Return the nodes whose resources a pod uses: the node it is bound to, otherwise those of its allocated claims."""
     pod = cluster.pods.get(uid)
     if pod is None or not (pod.node or cluster.has_slices):
         return frozenset()
@@ -143,7 +143,7 @@ def list_held_rails(
 ) -> tuple[HeldRail, ...]:
     """Return the rails' devices that the pod's allocated claims hold, in the order of the fabric.
 
-    Each rail of `fabric` needs its resource, even if it comes as claims (`intent.fill_resources`).
+    The resource of each rail must be filled in, also for rails that come as claims (`intent.fill_resources`).
     """
     if pod is None or not cluster.has_slices:
         return ()
