@@ -5,9 +5,11 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 from aiohttp import hdrs, web
 
-from extender import access, decider, decoding, explanations, kube_scheduler, volcano, volcano_wire
-from railwright.fabric import names
-from railwright.fabric.overview import gang_assessment
+from extender import access, decider, decoding, kube_scheduler, volcano
+from railwright.fabric import intent, names, resources
+from railwright.fabric.overview import gang_assessment, overview_types
+from railwright.fabric.placement import scheduling_request
+from railwright.fabric.placement.state import pod_usage
 from railwright.serving import application, metrics
 
 _MAX_BODY = 256 << 20  # bytes: Volcano's prioritize has every node with every task, of which only names are kept
@@ -54,7 +56,7 @@ def _build_rules(counters: metrics.Metrics | None) -> application.Rules:
         max_body=_MAX_BODY,
         counters=counters,
         malformed=(decoding.MalformedError,),
-        body_types=dict.fromkeys(("/volcano/prioritize", "/volcano/{scope}/prioritize"), volcano_wire.PrioritizeBody),
+        body_types=dict.fromkeys(("/volcano/prioritize", "/volcano/{scope}/prioritize"), volcano.PrioritizeBody),
     )
 
 
@@ -102,9 +104,43 @@ def _build_explain_handler(
         denial = await access.check_pod_access(authorization, namespace, request.remote or "", post)
         if denial is not None:
             raise application.HttpError(*denial)
-        explanation = explanations.explain_pod(f"{namespace}/{pod}", assessor)
+        explanation = explain_pod(f"{namespace}/{pod}", assessor)
         if isinstance(explanation, str):
             raise application.HttpError(404, explanation)
         return application.reply(msgspec.json.encode(explanation))
 
     return explain
+
+
+# --- explanations ---------------------------------------------------------------------------------------------
+# They are computed from the present state, without the memory of gangs, so that every replica gives the same. The
+# devices of a running pod count as free.
+
+
+def explain_pod(key: str, assessor: gang_assessment.Assessor) -> overview_types.Explanation | str:
+    """Explain a pod (namespace/name). Return a sentence if it is unknown, ended, not opted in, or without fabric."""
+    pod = assessor.find_pod(key)
+    request = assessor.build_request(pod) if pod is not None else None
+    if pod is None or pod.reduced is None or request is None:
+        undefined = assessor.describe_undefined_fabric(pod)
+        return undefined.text if undefined else f"no opted-in pod {key} is known here"
+    members = assessor.list_members(pod)
+    return overview_types.Explanation(
+        pod=pod.key,
+        node=pod.node,
+        scheduler=pod.reduced.spec.scheduler_name or "default-scheduler",
+        fabric=request.fabric_name,
+        needs=[_describe_need(need, request) for need in request.needs],
+        devices=pod_usage.list_held_rails(request.fabric, pod, assessor.cluster),
+        gang=assessor.describe(members, assessor.assess(members)),
+        candidate_nodes=len(request.nodes),
+        nodes=assessor.engine.explain_nodes(request, pod.node),
+    )
+
+
+def _describe_need(need: intent.Need, request: scheduling_request.SchedulingRequest) -> str:
+    """Return, as text, the rails of a need with the number of requested devices, or "not requested"."""
+    resource = intent.format_resource(need.resource)
+    if need.resource in request.unrequested and request.fabric.claims is None:  # such as `skip: devices`
+        return f"{need.label}: {resource} (not requested)"
+    return f"{need.label}: {need.amount // resources.UNIT} {resource}"

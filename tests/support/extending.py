@@ -10,7 +10,7 @@ import msgspec
 import placing
 from aiohttp import web
 
-from extender import access, app, decider, explanations, gang_tracker, kube_scheduler, volcano, volcano_wire
+from extender import access, app, decider, gang_tracker, kube_scheduler, volcano
 from extender import state as states
 from railwright.cluster import events
 from railwright.fabric import node_views, views
@@ -60,7 +60,7 @@ class Extender:
 
     def prioritize(self, body: bytes) -> bytes:
         """Answer Volcano's prioritize, whose body is read while it arrives."""
-        received = volcano_wire.PrioritizeBody()
+        received = volcano.PrioritizeBody()
         for start in range(0, len(body), _PART):
             received.extend(body[start : start + _PART])
         return self.volcano.prioritize(received)
@@ -127,7 +127,7 @@ class Site:
 
     def explain(self, name: str) -> overview_types.Explanation | str:
         """Explain a pod as it is now, or return why not."""
-        return explanations.explain_pod(f"train/{name}", self.verbs.assessor)
+        return app.explain_pod(f"train/{name}", self.verbs.assessor)
 
 
 def build_body(pod: views.Pod, names: Sequence[str], **spec: Any) -> bytes:

@@ -17,7 +17,7 @@ import read_keys
 from admitting import WIRE
 from placing import LEAF, build_leaves, build_pod, build_policy
 
-from extender import decoding, state, volcano_wire
+from extender import decoding, state, volcano
 from railwright.fabric import scheduling_views
 
 FILTER = json.loads((WIRE / "kube-scheduler.json").read_bytes())
@@ -26,30 +26,24 @@ EVENT = extending.build_event("gpu-5")
 
 
 class Arguments(msgspec.Struct, rename="pascal"):
-    """kube_wire's arguments, with types for their raw parts."""
+    """A request of kube-scheduler, with the types of the parts that the extender decodes later."""
 
     pod: scheduling_views.Pod | None = None
     node_names: list[str] | None = None
 
 
-class Node(msgspec.Struct):
-    """volcano_wire.Node, with types for its raw parts."""
-
-    name: str = msgspec.field(default="", name="Name")
-
-
 class Prioritize(msgspec.Struct):
-    task: volcano_wire.Task | None = None
-    nodes: list[Node] | None = None
+    task: volcano.Task | None = None
+    nodes: list[volcano._Node] | None = None
 
 
 class Predicate(msgspec.Struct):
-    task: volcano_wire.Task | None = None
-    node: Node | None = None
+    task: volcano.Task | None = None
+    node: volcano._Node | None = None
 
 
 class Event(msgspec.Struct):
-    task: volcano_wire.Task | None = None
+    task: volcano.Task | None = None
 
 
 PROTOCOLS = {

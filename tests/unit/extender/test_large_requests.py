@@ -5,15 +5,15 @@ import json
 import extending
 import pytest
 
-from extender import decoding, kube_scheduler, volcano_wire
+from extender import decoding, kube_scheduler, volcano
 
 PRIORITIZE = extending.build_prioritize("gpu-0")
 TASK = json.dumps(PRIORITIZE["task"], separators=(",", ":"))
 
 
-def read(body: bytes, size: int = 256_000) -> tuple[volcano_wire.Task, list[str]]:
+def read(body: bytes, size: int = 256_000) -> tuple[volcano.Task, list[str]]:
     """Return the result of a body that arrives in parts of this size."""
-    received = volcano_wire.PrioritizeBody()
+    received = volcano.PrioritizeBody()
     for start in range(0, len(body), size):
         received.extend(body[start : start + size])
     return received.read()
@@ -42,7 +42,7 @@ def test_node_names_of_a_large_request_are_found_however_it_is_split(nodes, size
 
 def test_only_the_node_names_of_a_large_request_are_kept():
     body, names = build_large(300, 30_000)
-    received = volcano_wire.PrioritizeBody()
+    received = volcano.PrioritizeBody()
     for start in range(0, len(body), 50_000):
         received.extend(body[start : start + 50_000])
         assert len(received) < 200_000
@@ -50,7 +50,7 @@ def test_only_the_node_names_of_a_large_request_are_kept():
 
 
 def test_kept_node_names_count_towards_the_size_limit_of_a_request():
-    received = volcano_wire.PrioritizeBody()
+    received = volcano.PrioritizeBody()
     listed = ",".join(f'{{"Name":"{number:0253}","Node":{{}}}}' for number in range(10_000))
     received.extend(f'{{"task":{TASK},"nodes":[{listed}]}}'.encode())
     counted = len(received)
