@@ -41,10 +41,10 @@ class Secret(_Object, frozen=True):
 
     data: dict[str, bytes | None] | None = None
 
-    def read_pair(self, certificate: str = "tls.crt", key: str = "tls.key") -> pki.Pair | None:
+    def read_pair(self, certificate: str = "tls.crt", key: str = "tls.key") -> pki.KeyPair | None:
         """Return a certificate and its key, None if one is missing or empty."""
         data = self.data or {}
-        pair = pki.Pair(data.get(certificate) or b"", data.get(key) or b"")
+        pair = pki.KeyPair(data.get(certificate) or b"", data.get(key) or b"")
         return pair if pair.certificate_pem and pair.key_pem else None
 
     def get_bundle(self) -> bytes:
@@ -75,7 +75,7 @@ class WebhookConfiguration(_Object, frozen=True):
 _NO_SECRET = Secret(metadata=_Metadata())
 
 
-class ClusterState:
+class InstalledCertificates:
     """The Secrets and webhook configurations of an installation, as read at one moment."""
 
     def __init__(
@@ -111,9 +111,9 @@ class ClusterState:
         return [(index, hook.name) for index, hook in self._webhooks[kind] if hook.client_config.ca_bundle != pem]
 
     def list_overwritten_bundles(self) -> Iterator[tuple[events.Involved, tuple[str, ...], tuple[str, ...]]]:
-        """Yield each webhook configuration in which a caBundle differs from the keyring's.
+        """Yield webhook configuration, webhook names and field managers, where a caBundle differs from the keyring's.
 
-        With it come the names of the webhooks with such a caBundle, and their other field managers.
+        The names are those of the webhooks with such a caBundle. The field managers are the others that wrote it.
         """
         for kind, configuration in self.configurations.items():
             names = tuple(name for _, name in self.list_outdated_webhooks(kind, self.keyring.bundle))
@@ -135,7 +135,7 @@ def _list_bundle_managers(metadata: _Metadata, hooks: Collection[str]) -> tuple[
     return tuple(sorted({*managers} - {clients.USER_AGENT}))
 
 
-async def read_certificates(client: clients.Client, namespace: str, names: Sequence[str]) -> ClusterState:
+async def read_certificates(client: clients.Client, namespace: str, names: Sequence[str]) -> InstalledCertificates:
     """Read the Secrets with these names of the inventory, and both webhook configurations. Raises ClusterError."""
     secrets = {
         name: await watch_wire.find_object(client, _build_secret_path(namespace, name), Secret) or _NO_SECRET
@@ -145,10 +145,10 @@ async def read_certificates(client: clients.Client, namespace: str, names: Seque
         kind: await watch_wire.find_object(client, _build_configuration_path(kind), WebhookConfiguration)
         for kind in KINDS
     }
-    return ClusterState(namespace, secrets, configurations)
+    return InstalledCertificates(namespace, secrets, configurations)
 
 
-async def _write_step(client: clients.Client, state: ClusterState, step: rotation.Step) -> None:
+async def _write_step(client: clients.Client, state: InstalledCertificates, step: rotation.Step) -> None:
     """Write the objects of a step, one by one. Raises ApiError 409 or 422 if an object has changed since it was read.
 
     Secrets come first, so that they are written even if a caBundle cannot be.
@@ -162,7 +162,7 @@ async def _write_step(client: clients.Client, state: ClusterState, step: rotatio
         await _write_bundles(client, state, kind, step.bundle or b"")
 
 
-async def _write_bundles(client: clients.Client, state: ClusterState, kind: str, pem: bytes) -> None:
+async def _write_bundles(client: clients.Client, state: InstalledCertificates, kind: str, pem: bytes) -> None:
     """Write the outdated caBundles of a webhook configuration, and no other field."""
     configuration, outdated = state.configurations.get(kind), state.list_outdated_webhooks(kind, pem)
     if configuration is None or not outdated:
@@ -176,7 +176,7 @@ async def _write_bundles(client: clients.Client, state: ClusterState, kind: str,
 
 
 async def _write_secret(
-    client: clients.Client, state: ClusterState, name: str, data: Mapping[str, bytes | None]
+    client: clients.Client, state: InstalledCertificates, name: str, data: Mapping[str, bytes | None]
 ) -> None:
     """Create or change one Secret. None as a value deletes the key."""
     old, path = state.secrets[name], _build_secret_path(state.namespace, name)
@@ -210,12 +210,16 @@ def _build_configuration_path(kind: str) -> str:
     return f"/apis/{_GROUP_VERSION}/{KINDS[kind]}/{CONFIGURATION}"
 
 
-def _format_pair(pair: pki.Pair | None, certificate: str = "tls.crt", key: str = "tls.key") -> dict[str, bytes | None]:
+def _format_pair(
+    pair: pki.KeyPair | None, certificate: str = "tls.crt", key: str = "tls.key"
+) -> dict[str, bytes | None]:
     return {certificate: pair.certificate_pem if pair else None, key: pair.key_pem if pair else None}
 
 
 def _format_keyring(keyring: rotation.Keyring) -> dict[str, bytes | None]:
-    signer = keyring.active_ca or pki.Pair(b"", b"")  # empty instead of absent, because kubernetes.io/tls requires both
+    signer = keyring.active_ca or pki.KeyPair(
+        b"", b""
+    )  # empty instead of absent, because kubernetes.io/tls requires both
     next_pair = _format_pair(keyring.next_ca, "next.crt", "next.key")
     return {**_format_pair(signer), **next_pair, "ca.crt": keyring.bundle}
 
@@ -232,7 +236,7 @@ class Rotator:
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
     ) -> None:
         self._client, self._namespace, self._hosts, self._overlap, self._now = client, namespace, hosts, overlap, now
-        self.state: ClusterState | None = None
+        self.state: InstalledCertificates | None = None
 
     async def make_step(self, *, renew_ca: bool = False) -> rotation.Step | rotation.Wait:
         """Read the certificates, and write the next step if it is due. Return it, or how long to wait.

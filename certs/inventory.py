@@ -21,7 +21,7 @@ class CertificateSpec:
     usage: pki.Usage
     hosts: tuple[str, ...] = ()
 
-    def issue(self, ca: pki.Pair, *, now: dt.datetime) -> pki.Pair:
+    def issue(self, ca: pki.KeyPair, *, now: dt.datetime) -> pki.KeyPair:
         """Return a new certificate. Raises ValueError for hosts that a certificate cannot have."""
         lifetime = schedules.CLIENT_VALIDITY if self.usage is pki.Usage.CLIENT else schedules.SERVING_VALIDITY
         return pki.issue_certificate(
@@ -29,13 +29,13 @@ class CertificateSpec:
         )
 
 
-def is_usable_ca(pair: pki.Pair, *, now: dt.datetime) -> bool:
+def is_usable_ca(pair: pki.KeyPair, *, now: dt.datetime) -> bool:
     """True if `pair` can issue certificates now: a valid CA with its private key, of the form that pki signs with."""
     certificate = pki.load_certificate(pair)
     return certificate is not None and pki.is_valid_at(certificate, now) and pki.is_signing_ca(certificate)
 
 
-def matches_spec(pair: pki.Pair, spec: CertificateSpec, *, ca: pki.Pair, now: dt.datetime) -> bool:
+def matches_spec(pair: pki.KeyPair, spec: CertificateSpec, *, ca: pki.KeyPair, now: dt.datetime) -> bool:
     """True if `pair` was issued by `ca`, is valid and not due for renewal, and has the hosts and usage of `spec`."""
     certificate = pki.load_certificate(pair)
     if certificate is None or not pki.is_valid_at(certificate, now):
@@ -55,7 +55,7 @@ def is_renewal_due(certificate: x509.Certificate, now: dt.datetime) -> bool:
 
 
 def get_renewal_time(certificate: x509.Certificate) -> dt.datetime:
-    """Return when a third of the validity period is left, the default of cert-manager."""
+    """Return the time at which a third of the validity period is left: cert-manager renews then too."""
     validity = certificate.not_valid_after_utc - certificate.not_valid_before_utc - pki.BACKDATED  # from its issue on
     return certificate.not_valid_after_utc - max(validity, dt.timedelta()) / 3  # others' may be valid for minutes
 

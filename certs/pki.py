@@ -36,20 +36,20 @@ USAGE_OIDS = {Usage.SERVER: ExtendedKeyUsageOID.SERVER_AUTH, Usage.CLIENT: Exten
 
 
 @dataclasses.dataclass(frozen=True)
-class Pair:
+class KeyPair:
     """A certificate and its private key (PKCS#8, unencrypted), both PEM."""
 
     certificate_pem: bytes
     key_pem: bytes = dataclasses.field(repr=False)  # keeps the key out of logs and failed assertions
 
 
-def issue_ca(common_name: str, *, now: dt.datetime, lifetime: dt.timedelta) -> Pair:
+def issue_ca(common_name: str, *, now: dt.datetime, lifetime: dt.timedelta) -> KeyPair:
     """Return a self-signed CA that cannot issue other CAs (path length 0), valid until now + lifetime."""
     return _issue_pair(_build_name(common_name, ()), None, now, now + lifetime)
 
 
 def issue_certificate(  # noqa: PLR0913 - a certificate has this many independent parts, all but one by name
-    ca: Pair,
+    ca: KeyPair,
     *,
     common_name: str,
     organizations: Sequence[str] = (),
@@ -57,7 +57,7 @@ def issue_certificate(  # noqa: PLR0913 - a certificate has this many independen
     usages: Collection[Usage | str],
     now: dt.datetime,
     lifetime: dt.timedelta,
-) -> Pair:
+) -> KeyPair:
     """Return a certificate issued by `ca`, valid until now + lifetime but no longer than the CA.
 
     `hosts` are DNS names (a leading `*.` is allowed) or IP addresses; a serving certificate needs at least one,
@@ -72,8 +72,8 @@ def issue_certificate(  # noqa: PLR0913 - a certificate has this many independen
 
 
 def _issue_pair(
-    subject: x509.Name, ca: Pair | None, now: dt.datetime, until: dt.datetime, *extensions: x509.ExtensionType
-) -> Pair:
+    subject: x509.Name, ca: KeyPair | None, now: dt.datetime, until: dt.datetime, *extensions: x509.ExtensionType
+) -> KeyPair:
     """Return a new key and its certificate, issued by `ca`; without `ca`, a self-signed CA."""
     key, issuer, is_ca = ec.generate_private_key(ec.SECP256R1()), subject, ca is None
     signer: object = key
@@ -106,7 +106,7 @@ def _issue_pair(
     ):
         builder = builder.add_extension(extension, critical=False)
     pkcs8, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    return Pair(
+    return KeyPair(
         builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM),
         key.private_bytes(serialization.Encoding.PEM, pkcs8, plain),
     )
@@ -135,12 +135,12 @@ def is_valid_at(certificate: x509.Certificate, now: dt.datetime) -> bool:
     return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
 
 
-def get_issue_time(pair: Pair) -> dt.datetime:
+def get_issue_time(pair: KeyPair) -> dt.datetime:
     """Return when one of railwright's certificates was issued. Raises ValueError for an invalid one."""
     return x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_before_utc + BACKDATED
 
 
-def load_certificate(pair: Pair) -> x509.Certificate | None:
+def load_certificate(pair: KeyPair) -> x509.Certificate | None:
     """Return the certificate of `pair`, or None if it cannot be read or the key does not match."""
     try:
         certificate = x509.load_pem_x509_certificate(pair.certificate_pem)
@@ -150,7 +150,7 @@ def load_certificate(pair: Pair) -> x509.Certificate | None:
         return None
 
 
-def is_presentable(pair: Pair, now: dt.datetime) -> bool:
+def is_presentable(pair: KeyPair, now: dt.datetime) -> bool:
     """True if this pair is valid now and its key matches, so that a server can present it."""
     certificate = load_certificate(pair)
     return certificate is not None and is_valid_at(certificate, now)

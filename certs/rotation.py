@@ -32,8 +32,8 @@ class Action(enum.StrEnum):
 class Keyring:
     """Content of the CA's Secret. `trusted` are PEM certificates, the newest CA first."""
 
-    active_ca: pki.Pair | None = None
-    next_ca: pki.Pair | None = None  # the next CA: published, but not signing yet
+    active_ca: pki.KeyPair | None = None
+    next_ca: pki.KeyPair | None = None  # the next CA: published, but not signing yet
     trusted: tuple[bytes, ...] = ()
 
     @property
@@ -46,7 +46,7 @@ class Keyring:
 class StoredCertificate:
     """Content of a certificate's Secret. `pair` is None if the Secret, the certificate or the key is missing."""
 
-    pair: pki.Pair | None = None
+    pair: pki.KeyPair | None = None
     trusted: bytes = b""
 
 
@@ -92,12 +92,12 @@ class Situation:
     renew_ca: bool = False
 
     @property
-    def signer(self) -> pki.Pair | None:
+    def signer(self) -> pki.KeyPair | None:
         """The active CA; None if it cannot issue certificates now."""
         return self._find_usable(self.keyring.active_ca)
 
     @property
-    def next_ca(self) -> pki.Pair | None:
+    def next_ca(self) -> pki.KeyPair | None:
         """The next CA; None if it could not issue certificates now."""
         return self._find_usable(self.keyring.next_ca)
 
@@ -106,7 +106,7 @@ class Situation:
         """The time that stored objects need to reach all clients and servers."""
         return min(schedules.PROPAGATION, self.overlap)
 
-    def _find_usable(self, pair: pki.Pair | None) -> pki.Pair | None:
+    def _find_usable(self, pair: pki.KeyPair | None) -> pki.KeyPair | None:
         """Return the CA if it can issue certificates and is in the trusted bundle, otherwise None."""
         if pair is None or not inventory.is_usable_ca(pair, now=self.now):
             return None

@@ -35,5 +35,5 @@ def format_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def escape_cell(text: str) -> str:
-    """Return a text for the cell of a table, in which `|` would end the cell."""
+    """Return the text with each `|` escaped, which would end a table cell."""
     return text.replace("|", "\\|")

@@ -54,12 +54,12 @@ class Webhook:
         return application.build(rules, routes)
 
     async def mutate_pods(self, request: web.Request) -> web.Response:
-        """Handle POST /mutate/pods."""
+        """Answer a review of a pod."""
         body = request[application.BODY]
         return self._build_response(pods.answer_review(body, self._get_policy(), self._state.build_facts, self._cache))
 
     async def mutate_workloads(self, request: web.Request) -> web.Response:
-        """Handle POST /mutate/workloads."""
+        """Answer a review of a workload, after writing the claim templates that its pods will name."""
         body = request[application.BODY]
         answer = await workloads.answer_review(body, self._get_policy(), self._state.build_facts)
         if answer.claimants and self._api is not None:
@@ -68,7 +68,7 @@ class Webhook:
         return self._build_response(answer)
 
     async def validate_policy(self, request: web.Request) -> web.Response:
-        """Handle POST /validate/policy."""
+        """Answer a review of a policy, with a warning about each removed fabric that pods use."""
         current = self._get_policy()
         answer, document = policy_validation.answer_review(request[application.BODY], self._state.cluster)
         if document is None or current is None:

@@ -37,7 +37,7 @@ async def read_support(client: clients.Client, set_supported: Callable[[bool], N
 
 
 async def watch_support(client: clients.Client, set_supported: Callable[[bool], None]) -> None:
-    """Read the support once a minute until cancelled, because the API server may be upgraded."""
+    """Call `read_support` once a minute until cancelled, because the API server may be upgraded."""
     while True:
         await asyncio.sleep(_PAUSE_SECONDS)
         await read_support(client, set_supported)

@@ -1,7 +1,7 @@
 """Writes the generated parts of the Helm chart: `python manifests/charting/build.py`.
 
-Generated: values.schema.json, the files/ that have another source, and Chart.yaml. values.yaml and the templates are
-written by hand, and `render.py` renders manifests/base and the overlays from them. So are Grafana's dashboards
+Generated: values.schema.json, Chart.yaml, and files/ that have another source. Written by hand: values.yaml, the
+templates, from which `render.py` renders manifests/base and the overlays, and Grafana's dashboards
 (components/prometheus).
 """
 

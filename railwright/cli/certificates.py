@@ -89,7 +89,7 @@ def _report_rotation(
     arguments: argparse.Namespace,
     steps: list[rotation.Step],
     wait: rotation.Wait,
-    state: installation.ClusterState | None,
+    state: installation.InstalledCertificates | None,
 ) -> int:
     configurations = state.configurations if state else {}
     missing = [kind for kind, document in configurations.items() if document is None]
@@ -203,10 +203,10 @@ class Watcher:
             fields = {"step": result.action.value, "reason": result.reason, "certificates": result.names}
             _LOG.info("step done", extra={"fields": fields})
 
-    def _set_gauges(self, state: installation.ClusterState) -> None:
+    def _set_gauges(self, state: installation.InstalledCertificates) -> None:
         self._left.clear()  # of an extender that has been removed
         for name, secret in state.secrets.items():
-            pair = secret.read_pair() or pki.Pair(b"", b"")
+            pair = secret.read_pair() or pki.KeyPair(b"", b"")
             with contextlib.suppress(ValueError):  # none, or an unreadable one, which the next step replaces
                 expiry = x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_after_utc
                 self._left.labels(name).set((expiry - dt.datetime.now(dt.UTC)).total_seconds())

@@ -135,8 +135,8 @@ def install_by_helm(trees: Trees) -> None:
 
 
 def pair(
-    *hosts: str, days: float = 365, left: float = 300, authority: pki.Pair | None = None
-) -> tuple[pki.Pair, pki.Pair]:
+    *hosts: str, days: float = 365, left: float = 300, authority: pki.KeyPair | None = None
+) -> tuple[pki.KeyPair, pki.KeyPair]:
     """Return a certificate of `days` days of which `left` remain, and its CA."""
     begin = NOW - dt.timedelta(days=days - left)
     above = authority or pki.issue_ca("a", now=NOW - 400 * DAY, lifetime=3650 * DAY)
@@ -146,13 +146,13 @@ def pair(
     ), above
 
 
-def secret(leaf: pki.Pair) -> Tree:
+def secret(leaf: pki.KeyPair) -> Tree:
     """Return a Secret of type kubernetes.io/tls."""
     parts = {"tls.crt": leaf.certificate_pem, "tls.key": leaf.key_pem}
     return {"metadata": {"name": "s"}, "data": {key: base64.b64encode(text).decode() for key, text in parts.items()}}
 
 
-def trust(trees: Trees, authority: pki.Pair) -> None:
+def trust(trees: Trees, authority: pki.KeyPair) -> None:
     """Fill every caBundle."""
     bundle = base64.b64encode(authority.certificate_pem).decode()
     for source in ("mutating", "validating"):

@@ -192,7 +192,7 @@ class Authority:
         self.path = directory / f"{name}-ca.crt"
         self.path.write_bytes(self.pair.certificate_pem)
 
-    def leaf(self, name: str, *, usage: str = "server", lifetime: dt.timedelta = DAY) -> pki.Pair:
+    def leaf(self, name: str, *, usage: str = "server", lifetime: dt.timedelta = DAY) -> pki.KeyPair:
         return pki.issue_certificate(
             self.pair,
             common_name=name,
@@ -215,14 +215,14 @@ class Authority:
         return context
 
 
-def write_pair(directory: pathlib.Path, pair: pki.Pair, name: str = "tls") -> tuple[pathlib.Path, pathlib.Path]:
+def write_pair(directory: pathlib.Path, pair: pki.KeyPair, name: str = "tls") -> tuple[pathlib.Path, pathlib.Path]:
     certificate, key = directory / f"{name}.crt", directory / f"{name}.key"
     certificate.write_bytes(pair.certificate_pem)
     key.write_bytes(pair.key_pem)
     return certificate, key
 
 
-def serial_of(pair: pki.Pair) -> int:
+def serial_of(pair: pki.KeyPair) -> int:
     return x509.load_pem_x509_certificate(pair.certificate_pem).serial_number
 
 

@@ -87,7 +87,7 @@ class Credentials:
         self._write(name, pair)
         return self.paths(name)
 
-    def _write(self, name: str, pair: pki.Pair) -> None:
+    def _write(self, name: str, pair: pki.KeyPair) -> None:
         (self.folder / f"{name}.key").write_bytes(pair.key_pem)
         (self.folder / f"{name}.crt").write_bytes(pair.certificate_pem)
 

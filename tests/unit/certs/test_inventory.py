@@ -35,8 +35,8 @@ def test_a_certificate_without_a_new_host_is_issued_again():
     [
         pytest.param(WEBHOOK.issue(OTHER, now=NOW), id="of another CA"),
         pytest.param(CALLING, id="of another use"),
-        pytest.param(pki.Pair(SERVING.certificate_pem, CA.key_pem), id="with another key"),
-        pytest.param(pki.Pair(b"junk", b"junk"), id="no PEM"),
+        pytest.param(pki.KeyPair(SERVING.certificate_pem, CA.key_pem), id="with another key"),
+        pytest.param(pki.KeyPair(b"junk", b"junk"), id="no PEM"),
     ],
 )
 def test_an_unusable_certificate_is_issued_again(pair):
@@ -48,7 +48,7 @@ def test_an_unusable_certificate_is_issued_again(pair):
     [
         pytest.param(CA, True, id="a CA"),
         pytest.param(SERVING, False, id="a certificate of a server"),
-        pytest.param(pki.Pair(CA.certificate_pem, SERVING.key_pem), False, id="without its key"),
+        pytest.param(pki.KeyPair(CA.certificate_pem, SERVING.key_pem), False, id="without its key"),
         pytest.param(pki.issue_ca("future", now=NOW + DAY, lifetime=DAY), False, id="from the future"),
     ],
 )
@@ -81,7 +81,7 @@ def look(trees, *hooks):
         "MutatingWebhookConfiguration": msgspec.convert(document, installation.WebhookConfiguration),
         "ValidatingWebhookConfiguration": None,
     }
-    return installation.ClusterState("ours", secrets, configurations)
+    return installation.InstalledCertificates("ours", secrets, configurations)
 
 
 @pytest.mark.parametrize(

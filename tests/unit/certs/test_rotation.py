@@ -330,7 +330,7 @@ def present(world, issuer, anchor, chain=b""):
         pair = pki.issue_certificate(
             issuer, common_name="x", hosts=spec.hosts, usages={spec.usage}, now=START, lifetime=DAY
         )
-        chained = pki.Pair(pair.certificate_pem + chain, pair.key_pem)
+        chained = pki.KeyPair(pair.certificate_pem + chain, pair.key_pem)
         world.put(spec.name, rotation.StoredCertificate(chained, anchor))
     for name in HOOKS:
         world.put(name, anchor)
@@ -349,7 +349,7 @@ def test_certificates_of_another_issuer_stay_trusted_until_they_are_replaced():
     assert theirs.certificate_pem not in world.keyring.trusted
 
 
-def authority(key, signer: tuple | None = None, *, identified: bool = True) -> pki.Pair:
+def authority(key, signer: tuple | None = None, *, identified: bool = True) -> pki.KeyPair:
     """Return another writer's CA: of any key, signed by itself or by (certificate, key)."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"theirs {key.public_key()}"[:60])])
     built = x509.CertificateBuilder(
@@ -365,7 +365,7 @@ def authority(key, signer: tuple | None = None, *, identified: bool = True) -> p
     algorithm = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
     made = built.sign(signer[1] if signer else key, algorithm).public_bytes(serialization.Encoding.PEM)
     form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return pki.Pair(made, key.private_bytes(*form))
+    return pki.KeyPair(made, key.private_bytes(*form))
 
 
 def test_certificates_of_an_intermediate_ca_are_replaced_without_failed_handshakes():

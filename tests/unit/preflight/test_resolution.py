@@ -224,7 +224,7 @@ def test_ready_infiniband_devices_are_preferred_among_shared_ones(tmp_path):
     assert "rail0 mlx5_2, rail1 mlx5_11: chosen by the order of device names alone, while mlx5_20 is un" in result.line
 
 
-def test_on_the_host_network_roce_devices_have_a_gid_of_the_node(tmp_path):
+def test_on_the_host_network_rails_are_the_roce_devices_with_a_gid_of_the_node(tmp_path):
     node = sysfs_trees.Node(tmp_path)
     for rail in range(3):
         node.add_interface(

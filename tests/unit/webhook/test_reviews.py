@@ -107,7 +107,7 @@ def test_warnings_fit_the_limits_of_the_api_server(warnings):
     assert len(warnings) > reviews.MAX_WARNINGS or len(limited) == len(warnings)
 
 
-def test_warnings_that_fit_are_unchanged_and_the_rest_are_counted():
+def test_eight_warnings_are_unchanged_and_the_number_of_others_is_stated():
     few = [reasons.Reason("Code", f"warning {index}") for index in range(reviews.MAX_WARNINGS)]
     assert reviews.limit_warnings(few) == [f"Code: warning {index}" for index in range(reviews.MAX_WARNINGS)]
     many = [reasons.Reason("Code", f"warning {index}") for index in range(20)]
