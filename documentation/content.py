@@ -4,22 +4,13 @@ import functools
 import pathlib
 from collections.abc import Iterator, Mapping
 
-from documentation import (
-    check_rows,
-    examples,
-    label,
-    markdown,
-    permissions,
-    policy,
-    reference,
-    rules,
-    tested_versions,
-)
+from documentation import examples, markdown, policy, reference, rules
 from railwright.cli import scheduler_configuration as configuration
 from railwright.fabric import names
 from railwright.fabric.reasons import codes
 
 DOCS = markdown.ROOT / "docs"
+_WEBHOOK_ENTRIES = markdown.ROOT / "railwright" / "cli" / "checking" / "webhook_entries.json"
 _SCHEDULERS = markdown.ROOT / "manifests" / "examples" / "schedulers"
 _POOLS = (*(f"nvidia.com/mlx5_{number}" for number in range(4)), names.RAILS)  # of the shipped configurations
 
@@ -41,13 +32,13 @@ MAKERS: Mapping[str, markdown.Maker] = {
     "gang-states": reference.format_gang_states,
     "metrics": reference.format_metrics,
     "glossary": copy_glossary,
-    "permissions": permissions.format_permissions,
-    "label": label.format_pod_diff,
+    "permissions": reference.format_permissions,
+    "label": examples.format_pod_diff,
     "cloud-profiles": examples.format_profiles,
     "published-manifests": examples.summarize_reviewed_manifests,
     "common-refusals": examples.format_mistakes,
-    "tested-versions": tested_versions.format_versions,
-    "check-rows": check_rows.format_rows,
+    "tested-versions": reference.format_versions,
+    "check-rows": reference.format_check_rows,
 }
 
 
@@ -62,7 +53,7 @@ def list_generated_files() -> Iterator[tuple[pathlib.Path, str]]:
         configuration.format_kube_scheduler(_POOLS, configuration.ExtenderAddress()),
     )
     yield _SCHEDULERS / "volcano-scheduler.yaml", configuration.format_volcano(_POOLS)
-    yield check_rows.FOLDER / "webhook_entries.json", check_rows.format_webhook_entries()
+    yield _WEBHOOK_ENTRIES, reference.format_webhook_entries()
 
 
 def list_outdated_files() -> dict[pathlib.Path, str]:

@@ -1,7 +1,8 @@
-"""Formats cloud profiles, lint's results on published manifests, and common admission messages for pages."""
+"""Formats examples for pages: cloud profiles, linted manifests, common messages of admission, an injected pod."""
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import yaml
@@ -10,6 +11,7 @@ from documentation import markdown
 from railwright.cli import formats, object_files
 from railwright.cli.clouds import profiles
 from railwright.cli.explanation import previews, templates
+from railwright.fabric import names
 
 _POLICY = markdown.ROOT / "manifests" / "examples" / "360-roce" / "policy.yaml"
 _POD = """
@@ -166,3 +168,45 @@ def preview_mistake(mistake: Mistake) -> previews.AdmissionPreview:
     """Return the webhook's answer to a pod with the mistake."""
     text = _POD % (mistake.label, mistake.annotations, mistake.env, str(mistake.host_network).lower())
     return preview_admission(text, _POLICY)
+
+
+# --- the effect of one label -------------------------------------------------------------------------------
+
+_DEMO = markdown.ROOT / "railwright" / "cli" / "demo"
+_NETWORKS = "k8s.v1.cni.cncf.io/networks"
+_GPU = "nvidia.com/gpu"
+
+
+def format_pod_diff() -> str:
+    """Return the demo's pod before and after admission as a diff in Markdown, shortened to twelve lines."""
+    preview = preview_admission((_DEMO / "job.yaml").read_text(encoding="utf-8"), _DEMO / "policy.yaml")
+    return "\n".join(["```diff", *_list_lines(preview.before, preview.after), "```"])
+
+
+def _list_lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    (written,), (container,) = before["spec"]["containers"], after["spec"]["containers"]
+    metadata = after["metadata"]
+    added = {name: 1 for name in container["resources"]["limits"] if name not in written["resources"]["limits"]}
+    mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+    rights = container["securityContext"]["capabilities"]["add"]
+    networks = metadata["annotations"][_NETWORKS].split(",")
+    variables = sorted((entry["name"] for entry in container["env"]), key=lambda name: not name.startswith("NCCL_IB_"))
+    gpus = f"{_GPU}: {written['resources']['limits'][_GPU]}"
+    yield "  metadata:"
+    yield f"    labels: {{{names.FABRIC}: {metadata['labels'][names.FABRIC]}}}"
+    yield f"+   annotations: {{{_NETWORKS}: {_shorten_list(networks)}}}"
+    yield "  spec:"
+    yield f"+   initContainers: [{', '.join(item['name'] for item in after['spec']['initContainers'])}]"
+    yield "    containers:"
+    yield f"    - name: {container['name']}"
+    yield f"-     resources: {{limits: {{{gpus}}}}}"
+    yield f"+     resources: {{limits: {{{gpus}, {_shorten_list([f'{name}: 1' for name in added])}}}}}"
+    yield f"+     env: [{_shorten_list(variables, 3)}]"
+    yield f"+     volumeMounts: [{', '.join(mounts)}]"
+    yield f"+     securityContext: {{capabilities: {{add: [{', '.join(rights)}]}}}}"
+
+
+def _shorten_list(values: Sequence[str], most: int = 1) -> str:
+    """Return the first values, and the number of the others."""
+    left = len(values) - most
+    return ", ".join(values[:most]) + (f", and {left} more" if left > 0 else "")

@@ -3,7 +3,7 @@
 import installations
 import shapes
 
-from documentation import tested_versions
+from documentation import reference
 from railwright.cli.__main__ import main
 from railwright.cli.checking import command
 
@@ -38,5 +38,5 @@ def test_the_tested_drivers_are_those_of_the_slices_in_the_tests():
 
 def test_the_tested_versions_are_those_that_the_tests_build():
     pins = "".join(path.read_text() for path in (installations.ROOT / "tests").rglob("go.mod"))
-    for versions in tested_versions.read_versions().values():
+    for versions in reference.read_versions().values():
         assert all(f" {version} " in pins or f" {version}\n" in pins for version in versions)
