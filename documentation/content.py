@@ -1,8 +1,12 @@
-"""Lists the generated parts of the documentation and the files that contain them. Writes nothing."""
+"""Lists the generated parts of pages and the files that contain them. Writes nothing.
+
+Generated parts begin with `<!-- generated: NAME -->` and end with `<!-- end of generated -->`.
+"""
 
 import functools
 import pathlib
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 
 from documentation import examples, markdown, policy, reference, rules
 from railwright.cli import scheduler_configuration as configuration
@@ -21,7 +25,7 @@ def copy_glossary() -> str:
     return text.partition("\n## Glossary\n")[2].partition("\n## ")[0].strip()
 
 
-MAKERS: Mapping[str, markdown.Maker] = {
+FORMATTERS: Mapping[str, Callable[[], str]] = {
     "policy-reference": policy.format_reference,
     "commands": reference.format_commands,
     "lint-rules": rules.format_rules,
@@ -42,11 +46,26 @@ MAKERS: Mapping[str, markdown.Maker] = {
 }
 
 
+_PART = re.compile(r"<!-- generated: (?P<name>\S+) -->\n.*?<!-- end of generated -->", re.DOTALL)
+
+
+def fill_generated_parts(page: str) -> str:
+    """Return the page with all generated parts updated. Raises LookupError for an unknown part."""
+
+    def format_part(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name not in FORMATTERS:
+            raise LookupError(f"`<!-- generated: {name} -->` names no generated part; use {', '.join(FORMATTERS)}")
+        return f"<!-- generated: {name} -->\n\n{FORMATTERS[name]().strip()}\n\n<!-- end of generated -->"
+
+    return _PART.sub(format_part, page)
+
+
 def list_generated_files() -> Iterator[tuple[pathlib.Path, str]]:
     """Yield the path and expected text of each file that is generated, fully or in parts."""
     for path in (markdown.ROOT / "README.md", *sorted(DOCS.rglob("*.md"))):
         text = path.read_text(encoding="utf-8")
-        if (filled := markdown.fill_generated_parts(text, MAKERS)) != text or "<!-- generated: " in text:
+        if (filled := fill_generated_parts(text)) != text or "<!-- generated: " in text:
             yield path, filled
     yield (
         _SCHEDULERS / "kube-scheduler.yaml",
