@@ -48,7 +48,7 @@ class Secret(_Object, frozen=True):
         return pair if pair.certificate_pem and pair.key_pem else None
 
     def get_bundle(self) -> bytes:
-        """Return the CA bundle in ca.crt."""
+        """Return the CA bundle in ca.crt, empty without one."""
         return (self.data or {}).get("ca.crt") or b""
 
 

@@ -151,7 +151,7 @@ def load_certificate(pair: KeyPair) -> x509.Certificate | None:
 
 
 def is_presentable(pair: KeyPair, now: dt.datetime) -> bool:
-    """True if this pair is valid now and its key matches, so that a server can present it."""
+    """True if a server or client can present `pair` now: the certificate is valid, and the key matches."""
     certificate = load_certificate(pair)
     return certificate is not None and is_valid_at(certificate, now)
 

@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def serve(options: settings.Settings) -> int:
-    """Connect to the cluster, and answer requests until a signal or a failed task. Return the exit code."""
+    """Connect to the cluster, and answer requests until a signal arrives or a task fails. Return the exit code."""
     counters, checks = metrics.WebhookMetrics(), probes.Probes()
     state = states.State()
     try:

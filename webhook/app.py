@@ -23,7 +23,7 @@ _MAX_BODY = 7 << 20  # bytes: two objects of the API server's 3 MiB limit, and 1
 
 
 class ApiServer(NamedTuple):
-    """The client of an API server, and what writes Events and claim templates there."""
+    """The client of an API server, and the writers of Events and claim templates there."""
 
     client: clients.Client
     poster: events.Events
@@ -63,7 +63,7 @@ class Webhook:
         body = request[application.BODY]
         answer = await workloads.answer_review(body, self._get_policy(), self._state.build_facts)
         if answer.claimants and self._api is not None:
-            unwritten = await self._api.controller.write_for_workload(answer.namespace, answer.claimants)
+            unwritten = await self._api.controller.write_templates_of_workload(answer.namespace, answer.claimants)
             answer = msgspec.structs.replace(answer, warnings=(*answer.warnings, *unwritten))
         return self._build_response(answer)
 

@@ -62,7 +62,7 @@ class ClaimTemplateController:
         self._get_policy, self._get_problem = get_policy, get_problem
         self._due: dict[states.Key, float] = {}  # when to write a missing template again, after an attempt
 
-    async def write_for_workload(self, namespace: str, pods: Iterable[views.Pod]) -> Sequence[reason.Reason]:
+    async def write_templates_of_workload(self, namespace: str, pods: Iterable[views.Pod]) -> Sequence[reason.Reason]:
         """Write the missing templates that the pods of a workload will name. Return a warning for each failure."""
         if self._state.is_without_templates():
             return ()  # the plan of the pods has said so

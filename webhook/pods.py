@@ -14,7 +14,6 @@ from webhook import response_cache, reviews
 
 _DECODER = msgspec.json.Decoder(reviews.Review[views.Pod])
 _KIND = reviews.GroupVersionKind("", "v1", "Pod")
-_MAX_AUDIT = 1024  # characters of one audit annotation: a policy may give rails long names
 _NO_POLICY = (
     "railwright has no policy in force yet: it may still be starting, so try again in a moment; if that does not help, "
     "the policy is missing or invalid: ask a cluster administrator to run `railwright check`"
@@ -89,7 +88,7 @@ def _answer_with_patch(injection: plan.Injection) -> reviews.Answer:
         audit={
             "fabric": injection.fabric,
             "role": injection.role,
-            "rails": text.limit(",".join(injection.rails), _MAX_AUDIT),
+            "rails": text.limit(",".join(injection.rails), reviews.MAX_AUDIT),
             "changes": str(len(injection.changes)),
         },
         fabric=injection.fabric,

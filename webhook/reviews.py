@@ -80,6 +80,7 @@ API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
 _HEAD = msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND})[:-1] + b',"response":'
 MAX_WARNINGS = 8  # kubectl prints each on a line; the API server drops warnings beyond 4096 characters in total
 MAX_WARNING = 256  # characters of one warning
+MAX_AUDIT = 1024  # characters of an audit annotation: a policy may give rails long names
 
 T = TypeVar("T")
 
@@ -148,7 +149,7 @@ def decode_request(
         raise MalformedError(f"apiVersion is {found}; expected {API_VERSION}: set admissionReviewVersions: [v1]")
     request = review.request
     if request is None:
-        raise MalformedError("the review has no request; only the API server's requests are answered")
+        raise MalformedError("request is missing in the review; the API server always sends it")
     if not request.uid:
         raise MalformedError("request.uid is missing or empty")
     if kind is not None and request.kind != kind:

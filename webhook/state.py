@@ -19,9 +19,9 @@ Key = tuple[str, str]  # namespace, name
 
 
 class _NodeResources(NamedTuple):
-    """Resources of a node: names with allocatable devices, names with their capacity, and all names of an old kubelet.
+    """Resources of a node: `offered` have an allocatable device; `devices` are names with the number of devices.
 
-    An old kubelet does not support `fileKeyRef`.
+    `by_old` are all resources of a node whose kubelet does not support `fileKeyRef`.
     """
 
     offered: frozenset[str]
@@ -30,7 +30,7 @@ class _NodeResources(NamedTuple):
 
 
 class _ClusterResources(NamedTuple):
-    """Resources of all nodes together, as in _NodeResources. None before the first full list."""
+    """Resources of all nodes together. `offered` and `devices` are None before the first full list."""
 
     offered: frozenset[str] | None = None
     devices: Sequence[Mapping[str, int]] | None = None  # once for all nodes that have the same

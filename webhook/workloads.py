@@ -24,7 +24,6 @@ from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import frameworks, registry
 from webhook import reviews
 
-_MAX_AUDIT = 1024  # characters of an audit annotation
 _ANNOTATIONS = "/metadata/annotations"
 _DECODER = msgspec.json.Decoder(reviews.Review[Any])
 _NO_POLICY = reason.Reason(
@@ -247,7 +246,7 @@ async def _answer_frozen_update(
     return reviews.Answer(
         operations=operations + _build_field_operations(review.workload, fields),
         warnings=tuple(_warn_of_unpassed_label(review)),
-        audit={"restored": text.limit(", ".join(titles), _MAX_AUDIT)} if titles else {},
+        audit={"restored": text.limit(", ".join(titles), reviews.MAX_AUDIT)} if titles else {},
     )
 
 

@@ -53,7 +53,7 @@ class Host:
         return sorted(f"/{path.relative_to(self.resolve('/'))}" for path in Path(self.resolve("/")).glob(pattern[1:]))
 
     def exists(self, path: str) -> bool:
-        """True if the path exists."""
+        """True if the container has a file or directory at the path."""
         return Path(self.resolve(path)).exists()
 
     def find_real_path(self, path: str) -> str:
