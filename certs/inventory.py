@@ -43,15 +43,10 @@ def matches_spec(pair: pki.KeyPair, spec: CertificateSpec, *, ca: pki.KeyPair, n
     names = pki.find_extension(certificate, x509.SubjectAlternativeName) or ()
     return (
         pki.find_issuer(pair.certificate_pem, [ca.certificate_pem]) is not None
-        and not is_renewal_due(certificate, now)
+        and now < get_renewal_time(certificate)
         and {pki.build_general_name(host) for host in spec.hosts} <= set(names)
         and pki.USAGE_OIDS[spec.usage] in (pki.find_extension(certificate, x509.ExtendedKeyUsage) or ())
     )
-
-
-def is_renewal_due(certificate: x509.Certificate, now: dt.datetime) -> bool:
-    """True in the last third of the certificate's validity period, and after it."""
-    return now >= get_renewal_time(certificate)
 
 
 def get_renewal_time(certificate: x509.Certificate) -> dt.datetime:

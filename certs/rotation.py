@@ -159,8 +159,9 @@ def _plan_next_ca(situation: Situation) -> Step | Wait | None:
     reason = "no CA can sign"
     if ca is not None:
         certificate = x509.load_pem_x509_certificate(ca.certificate_pem)
-        if not situation.renew_ca and not inventory.is_renewal_due(certificate, now):
-            return Wait(inventory.get_renewal_time(certificate), "the CA is due for replacement")
+        renewal_time = inventory.get_renewal_time(certificate)
+        if not situation.renew_ca and now < renewal_time:
+            return Wait(renewal_time, "the CA is due for replacement")
         expiry = f"the CA expires at {certificate.not_valid_after_utc:%Y-%m-%d %H:%M}"
         reason = "requested by the operator" if situation.renew_ca else expiry
     new = pki.issue_ca(_NAME_OF_CA, now=now, lifetime=schedules.CA_VALIDITY)

@@ -73,7 +73,7 @@ def check_certificates(snapshot: Snapshot, server: str) -> Result:
             f"railwright certs rotate with the --namespace and --host by which callers reach {server}",
             lasting=True,
         )
-    if inventory.is_renewal_due(certificate, snapshot.now):
+    if snapshot.now >= inventory.get_renewal_time(certificate):
         left = "less than a third of its time is left, and it has not been renewed"
         return warn(f"valid until {_format_time(end)}: {left}", _READ_LOG)
     return ok(f"valid until {_format_time(end)}")

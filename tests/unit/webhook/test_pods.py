@@ -73,41 +73,26 @@ def test_without_a_policy_an_opted_in_namespace_rejects_only_pods_with_accelerat
     assert not is_allowed(pod(cpu(), label="f"))
 
 
-def test_without_a_policy_a_pod_is_rejected_until_its_namespace_is_cached():
-    def respond(tree: dict, *, watched: bool = True) -> dict:
-        answered = pods.answer_review(
-            review(tree), None, lambda namespace: admitting.build_facts(namespace, watched=watched)
-        )
-        return json.loads(answered.body)["response"]
+@pytest.mark.parametrize("policy", [None, BY], ids=["without a policy", "with a policy"])
+def test_a_pod_that_its_namespace_may_opt_in_is_rejected_until_the_namespace_is_cached(policy):
+    def respond(tree: dict, **known) -> dict:
+        at = {"watched": True, **known}
+        return json.loads(pods.answer_review(review(tree), policy, lambda _: admitting.build_facts(**at)).body)[
+            "response"
+        ]
 
-    refused = respond(pod(gpus(1), label=None))
-    assert not refused["allowed"]
-    assert "labels of namespace" in refused["status"]["message"]
-    assert respond(pod(cpu(), label=None))["allowed"]
-    assert respond(pod(gpus(1), label=None), watched=False)["allowed"], "a file tells all there is"
-
-
-def test_a_pod_that_its_namespace_may_opt_in_is_rejected_until_the_namespace_is_cached():
-    def new(namespace):
-        return admitting.build_facts(namespace, watched=True)
-
-    def respond(tree: dict, by=new) -> dict:
-        return json.loads(pods.answer_review(review(tree), BY, by).body)["response"]
-
-    refused = respond(pod(label=None))
-    assert not refused["allowed"]
-    assert "labels of namespace" in refused["status"]["message"]
-    assert "try again" in refused["status"]["message"]
-    for without in (cpu(), gpus(0)):
-        assert respond(pod(without, label=None))["allowed"], "no accelerator: the namespace decides nothing"
-    assert respond(pod(label="f"))["allowed"]
-    assert "patch" in respond(pod(label="f"))
-    assert respond(pod(label="none"))["allowed"]
-    assert respond(pod(label=None), facts)["allowed"], "a file tells all there is"
-    seen = admitting.build_facts(watched=True, namespace_labels={})
-    assert respond(pod(label=None), lambda _: seen) == {"uid": refused["uid"], "allowed": True}
+    rejected = respond(pod(label=None))
+    assert not rejected["allowed"]
+    assert "labels of namespace" in rejected["status"]["message"]
+    assert "try again" in rejected["status"]["message"]
     unreadable = {"limits": {"nvidia.com/gpu": "many"}}
     assert not respond(pod(cpu(resources=unreadable), label=None))["allowed"]
+    for without in (cpu(), gpus(0)):
+        assert respond(pod(without, label=None))["allowed"], "no accelerator: the namespace decides nothing"
+    assert "patch" in respond(pod(label="f")) or policy is None
+    assert respond(pod(label="none"))["allowed"]
+    assert respond(pod(label=None), watched=False)["allowed"], "a file tells all there is"
+    assert respond(pod(label=None), namespace_labels={}) == {"uid": rejected["uid"], "allowed": True}
 
 
 def test_audit_annotations_name_fabric_role_rails_and_the_number_of_changes():
