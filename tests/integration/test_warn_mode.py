@@ -39,7 +39,7 @@ async def test_in_mode_warn_a_label_only_on_the_job_changes_nothing_and_explain_
     assert set(pod["spec"]["containers"][0]["resources"]["limits"]) == {"nvidia.com/gpu"}
     code, out, _ = await person("explain", "job/t", "-n", denying)
     assert code == 1
-    assert "not injected, because it has no label railwright.io/fabric; " in out
+    assert "not injected, because the pod has no label railwright.io/fabric; " in out
 
 
 async def test_in_mode_warn_a_label_in_the_template_is_denied_and_explain_says_so(plane, denying, person):

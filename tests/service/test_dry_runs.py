@@ -273,7 +273,7 @@ WEBHOOKS = {
 }
 
 
-NO_OPT_IN = "unchanged: it did not opt in (no label railwright.io/fabric, or `none`)"
+NO_OPT_IN = "unchanged: the pod did not opt in (no label railwright.io/fabric, or `none`)"
 WITHOUT_CALL = "not injected: the API server creates such a pod without calling railwright's webhook"
 WHILE_DISABLED = (
     "not injected: railwright is disabled (`railwright disable`), so the API server creates such a pod without its "
@@ -401,8 +401,8 @@ UNREADABLE = {NAMESPACE: api_stub.status(403)}
             UNLABELLED,
             UNREADABLE,
             (
-                "unchanged: it has no label railwright.io/fabric, and the labels of namespace prod, which may opt it "
-                "in, cannot be read; ClusterRole view in the namespace has the right"
+                "unchanged: the pod has no label railwright.io/fabric, and the labels of namespace prod, which may opt "
+                "it in, cannot be read; ClusterRole view in the namespace has the right"
             ),
         ),
     ],

@@ -365,7 +365,7 @@ async def test_a_misspelt_label_of_the_workload_is_named(cluster, run):
     )
 
 
-UNLABELLED = "not injected, because it has no label railwright.io/fabric;"
+UNLABELLED = "not injected, because the pod has no label railwright.io/fabric;"
 JOBS = "/apis/batch/v1/namespaces/prod/jobs"
 LATE = f"{JOBS}/late"
 OF_JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "late"}
@@ -476,8 +476,8 @@ def keep_config_map(cluster, name: str, data: dict) -> None:
             ACCELERATED,
             0,
             (
-                "it has no label railwright.io/fabric, and the labels of namespace prod, which may opt it in, cannot "
-                "be read; ClusterRole view in the namespace has the right"
+                "the pod has no label railwright.io/fabric, and the labels of namespace prod, which may opt it in, "
+                "cannot be read; ClusterRole view in the namespace has the right"
             ),
         ),
         (None, {}, 0, "did not opt in"),

@@ -35,8 +35,8 @@ async def find_opt_in(client: clients.Client, pod: views.Pod) -> OptIn:
     refusal = unknown = ""
     if labels is None and opt_in.awaits_namespace(pod, facts.ClusterFacts(namespace, watched=True), accelerators):
         unknown = (
-            f"it has no label {names.FABRIC}, and the labels of namespace {namespace}, which may opt it in, cannot be "
-            "read; ClusterRole view in the namespace has the right"
+            f"the pod has no label {names.FABRIC}, and the labels of namespace {namespace}, which may opt it in, "
+            "cannot be read; ClusterRole view in the namespace has the right"
         )
     cluster = facts.ClusterFacts(namespace, labels)
     if policy is not None:

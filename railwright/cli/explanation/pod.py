@@ -84,7 +84,7 @@ async def _explain_uninjected(client: clients.Client, pod: job_pods.Pod, record:
         unpassed = (warning.text for warning in keys.check_label(workload.kind, workload.label, workload.templates))
         if not uninjected and (problem := keys.explain_uncopied_label(workload) or next(unpassed, "")):
             causes = "; ".join(filter(None, (await opt_ins.find_cluster_cause(client), f"{title}: {problem}")))
-            uninjected = f"not injected, because it has no label {names.FABRIC}; {causes}"
+            uninjected = f"not injected, because the pod has no label {names.FABRIC}; {causes}"
         warnings += [warning.prefix_with(title) for warning in keys.check_workload(workload)]
     return msgspec.structs.replace(record, uninjected=uninjected, warnings=warnings)
 
@@ -216,7 +216,7 @@ def _print_placement(explanation: overview_types.Explanation) -> None:
         output.print_styled((f"needs {', '.join(explanation.needs)}", ""))
     if explanation.devices:
         held = pod_usage.format_held_rails(explanation.devices)
-        output.print_styled((f"rails and devices of its claims: {held}", ""))
+        output.print_styled((f"rails and devices of the pod's claims: {held}", ""))
     for why in gang.why:
         output.print_styled((f"because: {why.text}", style))
     _print_nodes(explanation)

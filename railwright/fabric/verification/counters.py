@@ -161,7 +161,7 @@ def assess(
     seconds = max((after.uptime - before.uptime for before, after in readings.values()), default=0)
     state, line = _summarize(rails, sum(tcp.values()), f"in {seconds} s by {text.format_count(len(readings), 'pod')}")
     if unread and not readings:
-        line = "cannot tell: no rank could be read"
+        line = "cannot tell: no counters could be read"
     if unread:
         state = UNKNOWN if state == RDMA else state
         line += f"; not read: {text.join_first(unread, _MAX_NAMES)}"

@@ -234,8 +234,8 @@ def test_an_injected_pod_is_reported_as_unchanged(explain):
     (first,) = json.loads(explain(tree, options=("-o", "json"))[1])
     code, out, _ = explain(jsonpatch.apply_patch(tree, first["operations"]))
     assert code == 0
-    assert "unchanged, it has everything already: fabric f" in out
-    assert "unchanged: it did not opt in" in explain(admitting.pod(label=None))[1]
+    assert "unchanged, the pod has everything already: fabric f" in out
+    assert "unchanged: the pod did not opt in" in explain(admitting.pod(label=None))[1]
 
 
 def test_a_pod_without_accelerators_in_a_namespace_that_opts_in_is_reported_as_unchanged_with_the_cause(explain):
