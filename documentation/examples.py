@@ -35,7 +35,7 @@ spec:
 def preview_admission(manifest: str, policy: pathlib.Path) -> previews.AdmissionPreview:
     """Return the webhook's answer to the first pod of a manifest, under the policy of a file."""
     tree, *_ = object_files.read_manifest(manifest, "manifest")
-    pods = templates.expand(tree, templates.DEFAULT_NAMESPACE)
+    pods = templates.list_templates(tree, templates.DEFAULT_NAMESPACE)
     return previews.preview_admission(pods[0], object_files.read_policy(str(policy)), previews.fill_caches({}))
 
 

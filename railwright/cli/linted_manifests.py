@@ -123,7 +123,9 @@ def _read_object(
         raise output.UnreadableError(f"{place}: is not a valid Kubernetes manifest: {mismatch}") from None
     item = Object(path, tree, namespace, templates, claim=claim, devices=devices)
     with contextlib.suppress(output.UnreadableError, msgspec.ValidationError):
-        pods = tuple((one, msgspec.convert(one.pod, views.Pod)) for one in pod_templates.expand(tree, namespace))
+        pods = tuple(
+            (one, msgspec.convert(one.pod, views.Pod)) for one in pod_templates.list_templates(tree, namespace)
+        )
         item = msgspec.structs.replace(item, pods=pods, warnings=tuple(_list_key_warnings(tree, pods)))
     return item
 

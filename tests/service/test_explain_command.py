@@ -31,7 +31,7 @@ async def test_explain_shows_the_running_servers_patch_for_every_manifest(tmp_pa
     async with aiohttp.ClientSession(headers={"Content-Type": "application/json"}) as session:
         for path in MANIFESTS:
             trees = object_files.read_manifest(path.read_text(), str(path))
-            made = [template for tree in trees for template in templates.expand(tree, "default")]
+            made = [template for tree in trees for template in templates.list_templates(tree, "default")]
             if not made:
                 continue  # a policy, or what a cluster needs beside the job
             await asyncio.to_thread(command_line.main, ["explain", str(path), *sources, "-o", "json"])

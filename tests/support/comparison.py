@@ -108,7 +108,7 @@ def _read_shapes(profile: profiles.Profile) -> Iterator[Shape]:
 def list_pods(shape: Shape, name: str) -> dict[str, templates.Template]:
     """Return the pods that a controller would create for vendor.yaml or job.yaml, by role."""
     trees = object_files.read_manifest(shape.read_text(name), f"{shape.profile.name}/{name}")
-    pods = [item for tree in trees for item in templates.expand(tree, templates.DEFAULT_NAMESPACE)]
+    pods = [item for tree in trees for item in templates.list_templates(tree, templates.DEFAULT_NAMESPACE)]
     return {(item.part or "pod").split()[-1].lower(): item for item in pods}
 
 

@@ -82,7 +82,10 @@ def read_ranks(pods: dict[str, dict]) -> tuple[dict, dict]:
 def list_pods(job: dict) -> dict[str, dict]:
     """Return the pods that a controller would create, by role, as separate copies."""
     job = json.loads(json.dumps(job))  # unties YAML's aliases
-    pods = {(template.part or "pod").split()[-1].lower(): template.pod for template in templates.expand(job, "default")}
+    pods = {
+        (template.part or "pod").split()[-1].lower(): template.pod
+        for template in templates.list_templates(job, "default")
+    }
     for role, pod in pods.items():
         pod["metadata"]["name"] = f"job-{role}-0"
     return pods

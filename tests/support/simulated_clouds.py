@@ -24,7 +24,7 @@ SHARED = {"rdma/shared_ib": "63", "rdma/rdma_shared_device_a": "63", "rdma/rdma_
 def build(shape: comparison.Shape, nodes: int = 2) -> dict[Kind, list[Tree]]:
     """Return the objects: nodes with labels and resources, and the networks and classes that pods name."""
     documents = [tree for tree in yaml.safe_load_all(shape.read_text("vendor.yaml")) if tree]
-    pods = [template.pod for tree in documents for template in templates.expand(tree, "default")]
+    pods = [template.pod for tree in documents for template in templates.list_templates(tree, "default")]
     trees: dict[Kind, list[Tree]] = {kind: [] for kind in Kind}
     resources = _list_resources(pods)
     fabric = shape.fabric

@@ -131,7 +131,7 @@ def admit_and_place(cluster: Cluster) -> Outcome:
 
 def _build_pods(job: Tree) -> Iterator[templates.Template]:
     """Yield the pods that Volcano's controller creates for the job, each as a template."""
-    for template in templates.expand(job, templates.DEFAULT_NAMESPACE):
+    for template in templates.list_templates(job, templates.DEFAULT_NAMESPACE):
         metadata = template.pod["metadata"]  # of the first pod of a task
         for index in range(template.pods or 0):
             own = {

@@ -53,7 +53,7 @@ def _read_templates(arguments: argparse.Namespace, namespace: str) -> Sequence[t
     for path in paths:
         for tree in object_files.read_manifest(output.read_text(path), path):
             try:
-                tree_templates = templates.expand(tree, namespace)
+                tree_templates = templates.list_templates(tree, namespace)
             except output.UnreadableError as error:
                 raise output.UnreadableError(f"{path}: {error}") from None
             if not tree_templates:

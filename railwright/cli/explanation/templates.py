@@ -50,8 +50,8 @@ def format_title(tree: Tree, namespace: str = "") -> str:
     return f"{tree.get('kind')} {namespace}/{name}" if namespace else f"{tree.get('kind')} {name}"
 
 
-def expand(tree: Tree, namespace: str) -> list[Template]:
-    """Return the pods of an object, in `namespace` if it names none; none for a kind that creates no pods.
+def list_templates(tree: Tree, namespace: str) -> list[Template]:
+    """Return the templates of an object's pods, in `namespace` if the object names none; [] for a kind without pods.
 
     Raises UnreadableError for a workload or pod that the API server would reject.
     """

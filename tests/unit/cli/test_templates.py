@@ -17,7 +17,9 @@ WORKER, LAUNCHER = "worker", "launcher"
 
 def expand_all() -> dict[tuple[str, str], templates.Template]:
     every = [
-        template for tree in object_files.read_manifest(TEXT, "f") for template in templates.expand(tree, "default")
+        template
+        for tree in object_files.read_manifest(TEXT, "f")
+        for template in templates.list_templates(tree, "default")
     ]
     keyed = {(template.owner, template.part): template for template in every}
     assert len(keyed) == len(every)
@@ -78,7 +80,7 @@ def test_templates_of_all_kinds_are_found_with_the_name_number_and_role_of_their
 def test_a_job_creates_no_more_pods_than_completions(completions, pods):
     spec = {"parallelism": 8, "completions": completions, "template": {"spec": {"containers": [{"name": "c"}]}}}
     tree = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
-    (template,) = templates.expand(tree, "prod")
+    (template,) = templates.list_templates(tree, "prod")
     assert template.pods == pods
 
 
@@ -91,13 +93,13 @@ def test_a_malformed_workload_yields_no_pods(spec):
     for group, kind in {*((kind.group, kind.name) for kind in registry.KINDS), ("", "Pod")}:
         tree = {"apiVersion": f"{group}/v1" if group else "v1", "kind": kind, "metadata": 7, "spec": spec}
         with contextlib.suppress(output.UnreadableError):
-            assert isinstance(templates.expand(tree, "default"), list), kind
+            assert isinstance(templates.list_templates(tree, "default"), list), kind
 
 
 def test_a_workload_that_the_api_server_would_reject_is_named_with_its_position():
     tree = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"tasks": [7]}}
     with pytest.raises(output.UnreadableError, match=r"^Job prod/j: spec\.tasks\[0\]: "):
-        templates.expand(tree, "prod")
+        templates.list_templates(tree, "prod")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ def test_the_pod_of_a_stateful_set_has_the_volumes_of_its_claims():
         "volumeClaimTemplates": [{"metadata": {"name": "data"}}],
     }
     tree = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": spec}
-    (template,) = templates.expand(tree, "prod")
+    (template,) = templates.list_templates(tree, "prod")
     assert template.pod["spec"]["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0"}}]
     assert template.path == ("spec", "template")
 
@@ -148,10 +150,10 @@ def test_a_label_without_effect_is_reported_with_its_correct_place(kind, version
             spec = {step: spec}
         return {"apiVersion": version, "kind": kind, "metadata": {"name": "x", "labels": LABEL}, "spec": spec}
 
-    (template,) = templates.expand(build({}), "default")
+    (template,) = templates.list_templates(build({}), "default")
     (warning,) = template.warnings
     assert warning.code == "LabelNotPassed"
     assert f"of the {kind} has no effect" in warning.message
     assert warning.text.endswith(f"set the label in {path}.metadata.labels")
-    (template,) = templates.expand(build(LABEL), "default")
+    (template,) = templates.list_templates(build(LABEL), "default")
     assert template.warnings == ()

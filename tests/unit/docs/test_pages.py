@@ -81,7 +81,7 @@ def list_rejected(page: pathlib.Path) -> Iterator[str]:
                 policy = result
         workloads += [(block.title, tree) for tree in trees if tree.get("kind")]
     for title, tree in workloads:
-        for template in templates.expand(tree, templates.DEFAULT_NAMESPACE):
+        for template in templates.list_templates(tree, templates.DEFAULT_NAMESPACE):
             given = previews.preview_admission(template, policy, previews.fill_caches({}))
             if given.is_rejected:
                 yield f"{title}: {given.message}"

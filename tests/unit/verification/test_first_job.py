@@ -15,7 +15,9 @@ def test_the_ranks_get_all_rails_and_log_which_network_they_take():
     text = (EXAMPLES / "nccl-tests" / "mpijob.yaml").read_text()
     (job,) = object_files.read_manifest(text, "mpijob.yaml")
     caches = previews.fill_caches({})
-    launcher, worker = (previews.preview_admission(pod, POLICY, caches) for pod in templates.expand(job, "prod"))
+    launcher, worker = (
+        previews.preview_admission(pod, POLICY, caches) for pod in templates.list_templates(job, "prod")
+    )
     assert (launcher.outcome, launcher.rails) == ("patched", ())
     assert (worker.outcome, worker.template.pods) == ("patched", 2)
     assert list(worker.rails) == [rail.name for rail in POLICY.document.fabrics["roce"].rails]

@@ -32,7 +32,7 @@ def test_admission_lint_and_explain_read_the_same_templates_and_labels_of_every_
         template.pointer for template in working.read(row, tree).templates
     ]
     assert [template.pod.metadata.labels[FABRIC] for template in linted_templates] == labels
-    pods = [expanded.pod for expanded in explained.expand(tree, "prod")]
+    pods = [expanded.pod for expanded in explained.list_templates(tree, "prod")]
     assert [pod["metadata"]["labels"][FABRIC] for pod in pods] == labels
     for template, pod in zip(working.read(row, tree).templates, pods, strict=True):
         assert template.origin.metadata.labels.items() <= pod["metadata"]["labels"].items()

@@ -48,7 +48,7 @@ def cliques(*labelled):
     ],
 )
 def test_pods_of_a_training_runtime_get_the_label_in_its_template(kind, place, label):
-    (template,) = templates.expand(runtime(place) | {"kind": kind}, "train")
+    (template,) = templates.list_templates(runtime(place) | {"kind": kind}, "train")
     assert template.pod["metadata"]["labels"].get(FABRIC) == label
     assert (template.part, template.pods) == ("replicated job node", 1)
     if label:
@@ -57,7 +57,7 @@ def test_pods_of_a_training_runtime_get_the_label_in_its_template(kind, place, l
 
 
 def test_each_clique_of_grove_opts_in_by_its_own_label():
-    pods = templates.expand(cliques("pworker", "dworker"), "default")
+    pods = templates.list_templates(cliques("pworker", "dworker"), "default")
     assert [(pod.part, pod.pods, pod.pod["metadata"].get("labels", {}).get(FABRIC)) for pod in pods] == [
         ("clique pleader", 1, None),
         ("clique pworker", 4, "f"),
@@ -108,7 +108,7 @@ def strip(component):
 
 
 def test_dynamo_components_with_a_label_get_the_pods_of_the_published_manifest():
-    published = templates.expand(read("dynamo"), "default")
+    published = templates.list_templates(read("dynamo"), "default")
     assert [(pod.part, pod.pods) for pod in published] == [
         ("component Frontend", 1),
         ("component PrefillWorker", 1),
@@ -117,7 +117,7 @@ def test_dynamo_components_with_a_label_get_the_pods_of_the_published_manifest()
     tree = read("dynamo")
     for component in tree["spec"]["components"][1:]:
         strip(component)
-    for before, after in zip(published, templates.expand(tree, "default"), strict=True):
+    for before, after in zip(published, templates.list_templates(tree, "default"), strict=True):
         if FABRIC not in after.pod["metadata"].get("labels", {}):
             assert after.pod == before.pod  # the frontend
             continue
