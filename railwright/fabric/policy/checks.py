@@ -5,7 +5,7 @@ Functions that get a fabric return paths relative to it. `find_violations` compl
 
 import ipaddress
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -45,13 +45,21 @@ def find_violations(document: model.PolicyDocument) -> Iterator[Finding]:
     yield from _check_shapes(document)
     for name, fabric in document.fabrics.items():
         yield from _check_devices(name, fabric, document.node_shapes)
-        yield from _check_resources(name, fabric, document.accelerators)
-        for rule in _FABRIC_RULES:
-            for finding in rule(fabric):
-                yield finding._replace(path=("fabrics", name, *finding.path))
-        if fabric.claims is not None:
-            for finding in _check_claims(fabric, fabric.claims, document.node_shapes):
-                yield finding._replace(path=("fabrics", name, *finding.path))
+        for finding in _check_fabric(fabric, document):
+            yield finding._replace(path=("fabrics", name, *finding.path))
+
+
+def _check_fabric(fabric: model.Fabric, document: model.PolicyDocument) -> Iterator[Finding]:
+    yield from _check_resources(fabric, document.accelerators)
+    yield from _check_key_combinations(fabric)
+    yield from _check_rails(fabric)
+    yield from _check_interfaces(fabric)
+    yield from _check_mounts(fabric)
+    yield from _check_nccl_keys(fabric)
+    yield from _check_values(fabric)
+    yield from _check_placement(fabric)
+    if fabric.claims is not None:
+        yield from _check_claims(fabric, fabric.claims, document.node_shapes)
 
 
 # --- the document ----------------------------------------------------------------------------------------
@@ -151,7 +159,7 @@ def _check_devices(fabric_name: str, fabric: model.Fabric, shapes: Shapes) -> It
                 yield Finding(path, message)
 
 
-def _check_resources(fabric_name: str, fabric: model.Fabric, accelerators: Sequence[str]) -> Iterator[Finding]:
+def _check_resources(fabric: model.Fabric, accelerators: Sequence[str]) -> Iterator[Finding]:
     of_rails = {rail.resource: rail.name for rail in fabric.rails}
     for index, rail in enumerate(fabric.rails):
         if rail.resource in accelerators:
@@ -159,9 +167,9 @@ def _check_resources(fabric_name: str, fabric: model.Fabric, accelerators: Seque
                 f"{_quote(rail.resource)} is one of `accelerators`, so pods would get more of them than they "
                 "request; name the resource of the NICs' device plugin, such as nvidia.com/mlx5_0"
             )
-            yield Finding(("fabrics", fabric_name, "rails", index, "resource"), message)
+            yield Finding(("rails", index, "resource"), message)
     for resource, amount in fabric.resources.items():
-        path: Path = ("fabrics", fabric_name, "resources", resource)
+        path: Path = ("resources", resource)
         if resource in accelerators:
             yield Finding(
                 path, "is an accelerator, and each container requests its own number of accelerators; remove it"
@@ -349,17 +357,6 @@ def _check_placement(fabric: model.Fabric) -> Iterator[Finding]:
             "have in domains, such as [hypernode/level-1, hypernode/level-2]"
         )
         yield Finding(("placement", "gangTopology"), message)
-
-
-_FABRIC_RULES: tuple[Callable[[model.Fabric], Iterator[Finding]], ...] = (
-    _check_key_combinations,
-    _check_rails,
-    _check_interfaces,
-    _check_mounts,
-    _check_nccl_keys,
-    _check_values,
-    _check_placement,
-)
 
 
 # --- rails that come as claims (docs/interface.md 2.6) ---------------------------------------------------

@@ -19,7 +19,7 @@ except ModuleNotFoundError:  # it is an extension module with wheels for some sy
 with atheris.instrument_imports(include=["railwright.fabric", "webhook", "railwright.cluster", "railwright.preflight"]):
     from fuzzing import catalogue, mutation
 
-    TARGETS = catalogue.targets()
+    TARGETS = catalogue.load_targets()
 
 
 def main() -> int:
@@ -59,7 +59,7 @@ def _inside(arguments: argparse.Namespace) -> int:
     grown = folder / "corpus"
     grown.mkdir(parents=True, exist_ok=True)
     seeds = pathlib.Path(tempfile.mkdtemp(prefix="seeds-", dir=folder))
-    corpus = catalogue.corpus(arguments.inside)
+    corpus = catalogue.read_corpus(arguments.inside)
     for number, data in enumerate(corpus):
         (seeds / str(number)).write_bytes(data)
     options = [
@@ -74,7 +74,7 @@ def _inside(arguments: argparse.Namespace) -> int:
             return bytes(atheris.Mutate(data, len(data)))[:size]
         return mutation.mutate(data, corpus, target.TOKENS, chance)[:size]
 
-    atheris.Setup([__file__, *options], lambda data: catalogue.run(target, data), custom_mutator=mutator)
+    atheris.Setup([__file__, *options], lambda data: catalogue.run_input(target, data), custom_mutator=mutator)
     atheris.Fuzz()
     return 0
 

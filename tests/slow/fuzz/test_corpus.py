@@ -5,25 +5,25 @@ import json
 import pytest
 from fuzzing import catalogue, mutation
 
-TARGETS = catalogue.targets()
+TARGETS = catalogue.load_targets()
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_stored_fuzz_inputs_cause_no_failure(name):
-    inputs = catalogue.corpus(name)
+    inputs = catalogue.read_corpus(name)
     assert inputs
     for data in inputs:
-        catalogue.run(TARGETS[name], data)
+        catalogue.run_input(TARGETS[name], data)
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_mutated_fuzz_inputs_cause_no_failure(name):
     target = TARGETS[name]
-    for data in mutation.inputs(catalogue.corpus(name), target.TOKENS, seed=1, count=target.EXECUTIONS):
+    for data in mutation.generate_inputs(catalogue.read_corpus(name), target.TOKENS, seed=1, count=target.EXECUTIONS):
         try:
-            catalogue.run(target, data)
+            catalogue.run_input(target, data)
         except Exception as error:
-            path = catalogue.keep(name, data)
+            path = catalogue.store_input(name, data)
             line = json.dumps(data.decode("latin-1"))
             raise AssertionError(
                 f"{path} breaks {name}; mend it and add this line to {name} in {catalogue.CORPUS}: {line}"

@@ -17,20 +17,20 @@ OUTPUT = pathlib.Path(__file__).parents[4] / "build" / "fuzz"  # where an input 
 MAX_SECONDS = 1.0  # of CPU time for one input: a loaded machine is no defect of the code
 
 
-def targets() -> dict[str, ModuleType]:
+def load_targets() -> dict[str, ModuleType]:
     """Return every module of this package that has a `check`."""
     names = [module.name for module in pkgutil.iter_modules(fuzzing.__path__)]
     modules = {name: importlib.import_module(f"fuzzing.{name}") for name in names if name != "catalogue"}
     return {name: module for name, module in modules.items() if hasattr(module, "check")}
 
 
-def corpus(name: str) -> list[bytes]:
+def read_corpus(name: str) -> list[bytes]:
     """Return the seeds of a target from the test data and its stored inputs, in a fixed order."""
     stored = json.loads(CORPUS.read_text()).get(name, ())
-    return [*targets()[name].seeds(), *(text.encode("latin-1") for text in stored)]
+    return [*load_targets()[name].seeds(), *(text.encode("latin-1") for text in stored)]
 
 
-def run(target: ModuleType, data: bytes) -> None:
+def run_input(target: ModuleType, data: bytes) -> None:
     """Check one input. Raises the errors of `check`, and AssertionError if it takes too long."""
     begun = time.process_time()
     target.check(data)
@@ -38,7 +38,7 @@ def run(target: ModuleType, data: bytes) -> None:
     assert took < MAX_SECONDS, f"{took:.1f} s for {len(data)} bytes"
 
 
-def keep(name: str, data: bytes) -> pathlib.Path:
+def store_input(name: str, data: bytes) -> pathlib.Path:
     """Write an input that caused a finding to a file, and return the file."""
     path = OUTPUT / name / f"crash-{hashlib.sha256(data).hexdigest()[:16]}"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ def keep(name: str, data: bytes) -> pathlib.Path:
     return path
 
 
-def tree(data: bytes) -> Any:
+def parse_strictly(data: bytes) -> Any:
     """Return a review decoded by a strict parser, to apply a patch; None if a part that ours skips is invalid.
 
     The API server sends no such body.

@@ -15,7 +15,7 @@ ODD: tuple[Any, ...] = (
 MAX_LENGTH = 32 * 1024
 
 
-def inputs(corpus: Sequence[bytes], tokens: Sequence[bytes], seed: int, count: int) -> Iterator[bytes]:
+def generate_inputs(corpus: Sequence[bytes], tokens: Sequence[bytes], seed: int, count: int) -> Iterator[bytes]:
     """Yield `count` inputs, each an input of the corpus after some mutations."""
     chance = random.Random(seed)  # noqa: S311 - the same inputs each time are wanted
     for _ in range(count):

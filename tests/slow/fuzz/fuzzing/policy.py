@@ -16,23 +16,8 @@ TOKENS = (
     *b"null ~ true 1e3 0x10 010 <<: *a &a !!".split(),
     *b"placement claims namespaces acceleratorClass pairBy devices match".split(),
     *b"oversubscription preset security".split(),
-    *(
-        b": ",
-        b"\n",
-        b"\n  ",
-        b"\n    - ",
-        b"[",
-        b"]",
-        b"{",
-        b"}",
-        b"'",
-        b'"',
-        b"|\n",
-        b"---\n",
-        b"#",
-        b"\t",
-        b"\xc2\x85",
-    ),
+    *(b": ", b"\n", b"\n  ", b"\n    - ", b"[", b"]", b"{", b"}"),
+    *(b"'", b'"', b"|\n", b"---\n", b"#", b"\t", b"\xc2\x85"),
 )
 _ROOT = pathlib.Path(__file__).parents[4]
 _SMALL = b"""apiVersion: railwright.io/v1alpha1

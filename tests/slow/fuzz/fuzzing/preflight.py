@@ -18,17 +18,8 @@ TOKENS = (
     *b"/sys/class/net/net1/mtu /sys/class/net/net\xc2\xb2/mtu /sys/class/infiniband/mlx5_0/ports/2/state 4:".split(),
     *b"NCCL_IB_HCA =mlx5_0:1 ^mlx5 =^ mlx5_0,mlx5_1 :-1 NCCL_IB_GID_INDEX 3 -1 roce erdma efa infiniband".split(),
     *b"rail0,device=mlx5_0,interface=net1 ,device= ,interface= files environment rails transport net1 local".split(),
-    *(
-        b"0A00000A",
-        b"FFFFFFFF",
-        b"|-- 10.0.0.1",
-        b"/32 host LOCAL",
-        b"\xc2\xb2",
-        b"\xd9\xa3",
-        b"9" * 5000,
-        b"0x",
-        b"\n",
-    ),
+    *(b"0A00000A", b"FFFFFFFF", b"|-- 10.0.0.1", b"/32 host LOCAL"),
+    *(b"\xc2\xb2", b"\xd9\xa3", b"9" * 5000, b"0x", b"\n"),
 )
 _SYS, _PORT = "/sys/class/infiniband/mlx5_0", "/sys/class/infiniband/mlx5_0/ports/1"
 _FILES = {

@@ -66,7 +66,7 @@ def check_answers(handle: Callable[[bytes], reviews.Answer], data: bytes) -> Non
         assert str(error)
         assert len(str(error)) < 2000
         return
-    tree = catalogue.tree(data)
+    tree = catalogue.parse_strictly(data)
     if tree is None:
         return
     request = tree["request"]
