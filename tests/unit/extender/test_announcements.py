@@ -47,14 +47,6 @@ def test_an_announced_pod_counts_with_the_requests_of_its_object(site):
     assert site.state.assumed.get("uid-small").requests.get(RESOURCES[0], 0) == 0
 
 
-def test_a_pod_that_is_bound_elsewhere_frees_the_announced_node(site):
-    site.pods.upsert(build_pod("moved"))
-    site.announce("uid-moved", NODES[0])
-    assert NODES[0] not in site.list_free()
-    site.pods.upsert(build_pod("moved", on=NODES[3]))
-    assert site.list_free() == NODES[:3]
-
-
 @pytest.mark.parametrize("verb", ["prioritize", "predicate"])
 def test_a_gang_is_no_longer_assumed_when_a_later_session_asks_about_one_of_its_pods(site, verb):
     pods = [build_pod(name, group="job") for name in ("one", "two")]

@@ -85,7 +85,7 @@ def test_an_allocated_pod_is_no_longer_assumed_once_the_watch_shows_it_bound(han
     pods.upsert(extending.WAITING)
     event = extending.build_event("gpu-5")
     handlers.verbs.volcano.allocate(raw(event), "")
-    pods.upsert(change_pod(build_pod("rdma-test-master-0", on="gpu-5"), metadata={"uid": event["task"]["UID"]}))
+    pods.upsert(change_pod(build_pod("rdma-test-master-0", on="gpu-3"), metadata={"uid": event["task"]["UID"]}))
     assert len(handlers.state.assumed) == 0
     handlers.verbs.volcano.allocate(raw(event), "")
     assert len(handlers.state.assumed) == 0, "a late event must not count a bound pod twice"

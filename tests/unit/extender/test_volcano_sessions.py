@@ -45,11 +45,6 @@ def test_a_preempting_gang_stays_on_one_leaf():
 # --- a gang that is tried in several sessions -----------------------------------------------------------------
 
 
-def build_shaped_policy(*, two_sided: bool = False, **placement: str) -> model.Policy:
-    """Return a policy; if `two_sided`, every node has two NUMA nodes with half of the GPUs and rails each."""
-    return build_policy(domains=[LEAF], shapes=[TWO_SIDED] if two_sided else (), **placement)
-
-
 class Volcano(extending.Site):
     """Volcano's allocate, for a gang of whole nodes that others still hold."""
 
@@ -100,7 +95,7 @@ def leaves_of(names: list[str]) -> str:
 
 
 def test_committed_pods_count_as_placed_before_the_watch_shows_their_binding():
-    volcano = Volcano(3, {"a": 4, "b": 3}, build_shaped_policy())
+    volcano = Volcano(3, {"a": 4, "b": 3}, build_policy(domains=[LEAF]))
     everything = set(volcano.names)
     volcano.session({"a-0", "a-1"})  # of an elastic job: the first two are committed, the third was never allocated
     volcano.free(everything)
@@ -112,7 +107,7 @@ def test_committed_pods_count_as_placed_before_the_watch_shows_their_binding():
 
 
 def test_a_gang_that_is_tried_again_frees_the_nodes_of_its_discarded_session():
-    volcano = Volcano(3, {"a": 2, "b": 2}, build_shaped_policy())
+    volcano = Volcano(3, {"a": 2, "b": 2}, build_policy(domains=[LEAF]))
     volcano.session({"a-0", "a-1"})
     assert {known.node for known in volcano.state.assumed} == {"a-0", "a-1"}
     volcano.best(0, ["b-0", "b-1"])
@@ -126,7 +121,7 @@ def test_a_gang_that_is_tried_again_frees_the_nodes_of_its_discarded_session():
     data=st.data(),
 )
 def test_discarded_sessions_do_not_affect_later_ones(sizes, size, two_sided, data):
-    given_ = build_shaped_policy(two_sided=two_sided)
+    given_ = build_policy(domains=[LEAF], shapes=[TWO_SIDED] if two_sided else ())
     leaves = dict(zip("abcd", sizes, strict=False))
     size = min(size, sum(sizes))
     fresh, tried = (Volcano(size, leaves, given_) for _ in range(2))

@@ -98,7 +98,7 @@ def test_indexes_equal_a_recomputation_after_any_events(events):
                 assumed.assume(build_assumed_pod(build_pod(name, group="g"), node, state=state))
                 expected[name] = (node, state)
             case ("forget", name):
-                assert assumed.forget(f"uid-{name}") == (name in expected)
+                assumed.forget(f"uid-{name}")
                 expected.pop(name, None)
             case ("end_session",):
                 assumed.end_session(assumed_pods.DEFAULT_SCOPE, now=1.0)
@@ -124,8 +124,9 @@ def test_closing_a_session_removes_pipelined_pods_of_its_own_scope_only():
 def test_an_unconfirmed_pod_is_assumed_for_exactly_the_configured_time():
     assumed = assumed_pods.AssumedPods([].append)
     assumed.assume(build_assumed_pod(build_pod("a"), "n1", since=100.0))
-    assert assumed.expire(130.0, 30) == ()
-    assert [assumed_pod.uid for assumed_pod in assumed.expire(130.1, 30)] == ["uid-a"]
+    assumed.expire(130.0, 30)
+    assert len(assumed) == 1
+    assumed.expire(130.1, 30)
     assert len(assumed) == 0
 
 
@@ -134,7 +135,8 @@ def test_closing_a_session_again_does_not_prolong_unconfirmed_pods():
     assumed.assume(build_assumed_pod(build_pod("a"), "n1", since=0.0))
     assumed.end_session(assumed_pods.DEFAULT_SCOPE, now=1.0)
     assumed.end_session(assumed_pods.DEFAULT_SCOPE, now=25.0)
-    assert [assumed_pod.uid for assumed_pod in assumed.expire(31.5, 30)] == ["uid-a"]
+    assumed.expire(31.5, 30)
+    assert len(assumed) == 0
 
 
 # --- the devices of every rail by their state -----------------------------------------------------------------

@@ -24,28 +24,14 @@ from railwright.fabric.policy import compiled
 PRODUCT = "nvidia.com/gpu.product"
 
 
-def tree(*leaves, prefix="leaf"):
-    """Yield nodes of leaves given as (spine, nodes) or (spine, nodes, product)."""
-    for number, (spine, size, *product) in enumerate(leaves):
-        labels = {PRODUCT: product[0]} if product else {}
-        for index in range(size):
-            yield build_node(f"{prefix}-{number}-{index:02}", f"{prefix}-{number}", spine, labels=labels)
-
-
-def build_mixed_nodes(*leaves):
-    """Yield nodes of leaves given as lists of products, all below one spine."""
-    for number, products in enumerate(leaves):
-        for index, product in enumerate(products):
-            yield build_node(f"leaf-{number}-{index:02}", f"leaf-{number}", "s0", labels={PRODUCT: product})
-
-
 # --- node types --------------------------------------------------------------------------------------------
 
 
 def test_a_node_of_another_type_has_the_reason_why_it_is_not_used():
-    loop = Loop([*build_mixed_nodes(["A", "A", "B"], ["A", "A", "B"])])
+    types = [(leaf, number, "AAB"[number]) for leaf in ("a", "b") for number in range(3)]
+    loop = Loop([build_node(f"{leaf}-{number}", leaf, "s", labels={PRODUCT: name}) for leaf, number, name in types])
     pods = loop.create(4)
-    messages = explain(loop.decide(pods[0]))["leaf-0-02"].terms["locality"][1]
+    messages = explain(loop.decide(pods[0]))["a-2"].terms["locality"][1]
     assert "the gang uses only nodes of type A" in messages
     assert "slow" not in messages
 
@@ -55,37 +41,27 @@ def test_a_node_of_another_type_has_the_reason_why_it_is_not_used():
 
 def test_a_launcher_is_not_part_of_the_ring_of_its_workers():
     head = build_node("cpu-0", "racks", "s9", rails_each=0)
-    loop = Loop([head, *tree(("s0", 2), ("s1", 4))], [], build_policy(oversubscription=[7, 7]))
+    loop = Loop([head, *build_leaves(a=2, b=4)], [], build_policy(oversubscription=[7, 7]))
     launcher = build_pod("g-launcher-0", group="g", gpus=0, rails=0, on="cpu-0")
     workers = gang(4, build_pod)
     loop.submit([launcher, *workers])
     assert loop.decide(workers[0]).plan.bandwidth == 1.0
-    assert loop.leaves(workers) == ["leaf-1"] * 4
+    assert loop.leaves(workers) == ["b"] * 4
 
 
 # --- NICs that peers share, and uplinks --------------------------------------------------------------------
 
 
-def build_shared_nodes(*leaves):
-    """Yield nodes whose rails are shared by up to a hundred pods."""
-    for number, size in enumerate(leaves):
-        for index in range(size):
-            yield build_node(f"leaf-{number}-{index:02}", f"leaf-{number}", "s0", rails_each=100)
-
-
 def test_the_reason_for_less_bandwidth_names_nics_that_peers_would_share():
-    loop = Loop([*build_shared_nodes(1)], [], build_policy())
+    loop = Loop([build_node("a-00", "a", rails_each=100)], [], build_policy())
     pods = loop.create(2, gpus=4)
     assert "too few NICs for 2 pods of the gang on 1 node" in " ".join(texts(loop.explain_plan(pods[0]).why))
 
 
 def test_rails_with_switches_of_their_own_have_uplinks_of_their_own():
-    assert compiled.has_own_uplinks(fabric(domains=["example.com/leaf-{rail}", SPINE]).placement)
-    assert not compiled.has_own_uplinks(fabric().placement)
-
-
-def fabric(**placement):
-    return build_policy(**placement).document.fabrics["roce"]
+    own, shared = build_policy(domains=["example.com/leaf-{rail}", SPINE]), build_policy()
+    assert compiled.has_own_uplinks(own.document.fabrics["roce"].placement)
+    assert not compiled.has_own_uplinks(shared.document.fabrics["roce"].placement)
 
 
 # --- nodes that other jobs use a part of -------------------------------------------------------------------
@@ -193,13 +169,7 @@ def test_a_gang_without_a_placed_pod_reserves_nothing():
     assert loop.decide(gangs["t"][0]).plan.leaves == (("a",),)
 
 
-def test_the_explanation_names_the_gang_for_which_nodes_are_left_free():
-    loop, gangs = begin()
-    assert texts(loop.explain_plan(gangs["t"][0]).why)[-1] == "nodes are left free for partly placed gangs: train/o"
-
-
-def test_the_explanation_does_not_name_a_gang_without_a_plan():
-    """No nodes are left free for it."""
+def test_the_explanation_names_a_gang_for_which_nodes_are_left_free_and_none_without_a_plan():
     loop, gangs = build_loop(SIZES, {"x": 12, "o": 3, "t": 4})
     loop.place(gangs["x"][:1])
     loop.place(gangs["o"][:1])

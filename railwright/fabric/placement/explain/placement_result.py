@@ -68,7 +68,7 @@ def _find_slowest_pods(pods: Sequence[PlacedPod]) -> tuple[node_evaluation.Bandw
     known = [(pod.node_class, pod.number) for pod in pods if pod.node_class]
     common = functools.reduce(operator.and_, [node_class.rails for node_class, _ in known if node_class.pools], -1)
     values = [
-        node_evaluation.sum_shares(node_class.get_shares(number), common) * node_class.get_numa_factor(number)
+        _sum_shares(node_class.get_shares(number), common) * node_class.get_numa_factor(number)
         for node_class, number in known
     ]
     worst = min(values, default=1.0)
@@ -84,6 +84,11 @@ def _find_slowest_pods(pods: Sequence[PlacedPod]) -> tuple[node_evaluation.Bandw
     if others:  # one reason for all, because those with a cause of their own are more useful
         causes.append(_describe_missing_rails(pods, others, common))
     return worst, causes
+
+
+def _sum_shares(shares: Sequence[node_evaluation.Bandwidth], rails: int) -> node_evaluation.Bandwidth:
+    """Return the bandwidth over the rails of a bit mask, given the share of each needed rail; 1 without rails."""
+    return sum([share for bit, share in enumerate(shares) if rails >> bit & 1]) if shares else 1.0
 
 
 def _describe_missing_rails(

@@ -79,15 +79,13 @@ class GangCapacity(msgspec.Struct, frozen=True):
                 total += slots[node_class] * nodes
             if total:
                 slots_by_leaf[leaf] = total
-        return slots_by_leaf if self.segment == 1 else self.limit_to_segments(slots_by_leaf)
+        return slots_by_leaf if self.segment == 1 else self._limit_to_segments(slots_by_leaf)
 
-    def limit_to_segments(self, slots_by_leaf: Mapping[topology.Domain, int]) -> dict[topology.Domain, int]:
+    def _limit_to_segments(self, slots_by_leaf: Mapping[topology.Domain, int]) -> dict[topology.Domain, int]:
         """Return leaf -> number of slots that whole segments can use; placed peers in the leaf count to their segment.
 
         One leaf also holds the last, shorter segment.
         """
-        if self.segment == 1:
-            return dict(slots_by_leaf)
         usable = {leaf: self._count_segment_slots(leaf, slots) for leaf, slots in slots_by_leaf.items() if leaf}
         homes = usable if self.rest_leaf is None else usable.keys() & {self.rest_leaf}
         rows = [

@@ -1,6 +1,6 @@
 """Keeps each segment of a gang, consecutive ranks that share an NVLink domain, in one leaf.
 
-The planner counts the slots of a leaf that whole segments can use (`GangCapacity.limit_to_segments`). This module
+The planner counts the slots of a leaf that whole segments can use (`GangCapacity._limit_to_segments`). This module
 numbers the segments by rank, and finds the planned leaf of the requesting pod's segment. If a pod of the segment is
 placed, it refuses all other leaves. Free room affects only the plan, because it may have changed. For example a gang of
 12 in segments of 4, with rank 5 placed in leaf b:
@@ -104,7 +104,7 @@ def find_segments(
     observed = len({*pods, *ranks})
     missing = cluster.get_gang_size(request.gang, observed=observed) - observed
     ranks = {**ended, **ranks}
-    position, is_known = number_pods(ranks)
+    position, is_known = _number_pods(ranks)
     total = max(len(ranks) + missing, max(position.values()) + 1)
     if request.is_size_declared and not cluster.sizes.get_declared(request.gang):
         total = -(-total // request.segment) * request.segment
@@ -144,7 +144,7 @@ def find_segments(
 _MAX_INDEX = declared_sizes.MAX_SIZE  # of pods of a gang; a longer number is none
 
 
-def number_pods(ranks: Mapping[str, membership.Rank]) -> tuple[Mapping[str, int], bool]:
+def _number_pods(ranks: Mapping[str, membership.Rank]) -> tuple[Mapping[str, int], bool]:
     """Return the number of each pod in its gang, and True if pods that do not exist yet cannot change it.
 
     The index of a framework numbers all pods, or the workers after their leaders.

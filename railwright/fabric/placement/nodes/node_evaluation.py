@@ -53,11 +53,6 @@ Bandwidth = float
 TOLERANCE = 1e-9  # two sums of the same shares may differ in the last bit
 
 
-def sum_shares(shares: Sequence[Bandwidth], rails: int) -> Bandwidth:
-    """Return the bandwidth over these rails, given the share of each requested rail; 1 without rails."""
-    return sum([share for bit, share in enumerate(shares) if rails >> bit & 1]) if shares else 1.0
-
-
 class Pool(msgspec.Struct, frozen=True):
     """The devices of the rails that share a resource, on a node.
 

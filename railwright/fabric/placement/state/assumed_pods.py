@@ -68,15 +68,12 @@ class AssumedPods:
         self._by_node.setdefault(assumed_pod.node, {})[uid] = assumed_pod
         self._record_change(assumed_pod.node)
 
-    def forget(self, uid: str) -> bool:
-        """Remove a pod that was rolled back, or observed bound or deleted. Returns True if it was assumed."""
-        assumed_pod = self._entries.pop(uid, None)
-        if assumed_pod is None:
-            return False
-        remove_entry(self._by_gang, assumed_pod.gang, uid)
-        remove_entry(self._by_node, assumed_pod.node, uid)
-        self._record_change(assumed_pod.node)
-        return True
+    def forget(self, uid: str) -> None:
+        """Remove a pod that was rolled back, or observed bound or deleted, if it is assumed."""
+        if (assumed_pod := self._entries.pop(uid, None)) is not None:
+            remove_entry(self._by_gang, assumed_pod.gang, uid)
+            remove_entry(self._by_node, assumed_pod.node, uid)
+            self._record_change(assumed_pod.node)
 
     def forget_retried_gang(self, uid: str) -> None:
         """Forget a gang that an earlier session announced, because Volcano asks about its pod `uid` again.
@@ -105,12 +102,11 @@ class AssumedPods:
             elif assumed_pod.state is State.ALLOCATED:
                 self.assume(msgspec.structs.replace(assumed_pod, state=State.UNCONFIRMED, since=now))
 
-    def expire(self, now: float, assume_seconds: float) -> tuple[AssumedPod, ...]:
-        """Drop and return the entries older than `assume_seconds`."""
-        expired = tuple(pod for pod in self._entries.values() if now - pod.since > assume_seconds)
-        for assumed_pod in expired:
-            self.forget(assumed_pod.uid)
-        return expired
+    def expire(self, now: float, assume_seconds: float) -> None:
+        """Forget the pods that are assumed for longer than `assume_seconds`."""
+        for assumed_pod in list(self._entries.values()):
+            if now - assumed_pod.since > assume_seconds:
+                self.forget(assumed_pod.uid)
 
     def get(self, uid: str) -> AssumedPod | None:
         """Return the entry of an assumed pod; None if the pod is not assumed."""
