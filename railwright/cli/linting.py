@@ -222,9 +222,9 @@ def _check_keys(manifest: Manifest, report: Report) -> None:
             is_annotation = isinstance(warning, keys.KeyWarning) and warning.type == keys.ANNOTATION
             metadata = "annotations" if is_annotation else "labels"
             line = manifest.document.find_line((*item.path, *place, "metadata", metadata, key))
-            finding = manifest_rules.describe_warned.build_finding(warning.line, warning.code)
+            finding = manifest_rules.describe_warning.build_finding(warning.line, warning.code)
             report.add(manifest.file, line, finding, item.title)
-    rule = manifest_rules.describe_repeated
+    rule = manifest_rules.describe_repeated_key
     for repeated in manifest.document.repeated:
         key = str(repeated.path[-1])
         message = rule.check(output.escape_controls(key), repeated.first_line)
@@ -245,11 +245,11 @@ class _InjectedTemplate(msgspec.Struct, frozen=True):
     def list_admission_findings(self) -> Iterator[rule_types.Finding]:
         """Yield a finding for the rejection, or for each warning, with which admission would answer."""
         if isinstance(self.outcome, plan.Refusal):
-            yield manifest_rules.describe_rejected.build_finding(self.outcome.message)
+            yield manifest_rules.describe_rejection.build_finding(self.outcome.message)
         elif self.outcome is not None:
             for warning in self.outcome.warnings:
                 if warning.code not in keys.CODES:  # lint finds their lines itself
-                    yield manifest_rules.describe_warned.build_finding(warning.line, warning.code)
+                    yield manifest_rules.describe_warning.build_finding(warning.line, warning.code)
 
     def list_injected_variables(self) -> frozenset[tuple[int, str]]:
         """Return (container index, name) of each variable whose value the policy would set."""

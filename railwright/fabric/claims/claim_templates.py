@@ -47,7 +47,7 @@ class RailwrightClaim(NamedTuple):
     template: str
 
 
-def build_name(fabric: str, accelerators: int, rails: int, devices: Tree) -> str:
+def build_template_name(fabric: str, accelerators: int, rails: int, devices: Tree) -> str:
     """Return the name of the ResourceClaimTemplate with this spec.devices.
 
     The numbers of GPUs and rails are those of all claims of the pod together.
@@ -160,7 +160,7 @@ class ClaimedFabric(msgspec.Struct, frozen=True):
     pair_attribute: str = ""  # that a GPU and its NIC share; "" if none does
 
     def plan_claims(self, rails: int | Collection[str], accelerators: int) -> ClaimPlan:
-        """Return the claims of a pod for these rails, or for any `rails` rails, and for `accelerators` GPUs."""
+        """Return the claims of a pod for `accelerators` GPUs and `rails`: names, or a number if any rails will do."""
         own = [*self.rails.values()]
         if isinstance(rails, int):  # with names that no rail has, and the values of all
             values = tuple([value for rail in own for value in rail.values])
@@ -169,7 +169,7 @@ class ClaimedFabric(msgspec.Struct, frozen=True):
         else:
             requested = [rail for rail in own if rail.name in rails]
         specs = build_claim_devices(self, requested, accelerators)
-        templates = {build_name(self.name, accelerators, len(requested), spec): spec for spec in specs}
+        templates = {build_template_name(self.name, accelerators, len(requested), spec): spec for spec in specs}
         return ClaimPlan(self.name, accelerators, templates)
 
 

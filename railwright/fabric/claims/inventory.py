@@ -48,7 +48,7 @@ def build_pod_key(pod: views.Pod) -> PodKey:
 
 
 class ResourceNames:
-    """Gives resource names to devices and requests, by DeviceClasses and the fabrics of the policy in force.
+    """Resource names of devices and of requests, from the DeviceClasses and the fabrics of the policy.
 
     `version` is incremented with each change after which a device or request may have other names.
     """
@@ -139,7 +139,7 @@ T = TypeVar("T", bound=_Kinds)
 
 
 class Sink(Generic[T]):
-    """Objects of one kind, such as ResourceClaim, that calls `change(before, after)` for each changed object.
+    """Receives the objects of one kind, such as ResourceClaims, and calls `change(before, after)` for each change.
 
     `before` is None for a new object, `after` for a deleted one.
     """
@@ -198,7 +198,7 @@ class Inventory:
     # --- nodes ----------------------------------------------------------------------------------------
 
     def count_devices(self, node: str) -> NodeDevices:
-        """Return the amounts of devices on a node; NO_DEVICES if slices offer none there."""
+        """Return the numbers of devices that slices offer on a node; NO_DEVICES if there are none."""
         named = self.list_node_devices(node)
         if not named:
             return NO_DEVICES

@@ -76,7 +76,7 @@ class ResourceSliceSpec(views.View, frozen=True):
 
 
 class ResourceSlice(views.View, frozen=True):
-    """ResourceSlice: devices that a driver offers, usually of one node."""
+    """Devices that a driver offers, usually those of one node."""
 
     metadata: views.ObjectMeta = views.ObjectMeta()
     spec: ResourceSliceSpec = ResourceSliceSpec()
@@ -102,7 +102,7 @@ class DeviceClassSpec(views.View, frozen=True):
 
 
 class DeviceClass(views.View, frozen=True):
-    """DeviceClass: the devices for which all its CEL expressions are true."""
+    """Class of devices. A device belongs to it if all its CEL expressions are true."""
 
     metadata: views.ObjectMeta = views.ObjectMeta()
     spec: DeviceClassSpec = DeviceClassSpec()
@@ -189,7 +189,7 @@ class ClaimTemplateSpec(views.View, frozen=True):
 
 
 class ResourceClaimTemplate(views.View, frozen=True, dict=True, gc=True):
-    """ResourceClaimTemplate, from which Kubernetes generates a claim for each pod that names it."""
+    """Template from which Kubernetes generates a ResourceClaim for each pod that names it."""
 
     metadata: views.ObjectMeta = views.ObjectMeta()
     spec: ClaimTemplateSpec = ClaimTemplateSpec()
@@ -245,7 +245,7 @@ class ResourceClaimStatus(views.View, frozen=True):
 
 
 class ResourceClaim(views.View, frozen=True):
-    """ResourceClaim, generated for a pod or written by a user."""
+    """Claim of devices, generated for a pod or written by a user."""
 
     metadata: views.ObjectMeta = views.ObjectMeta()
     spec: ResourceClaimSpec = ResourceClaimSpec()

@@ -59,7 +59,7 @@ class TopologyRequest(msgspec.Struct, frozen=True):
 
         `is_known` tells which keys the scheduler reads. Raises NotWrittenError if it reads none.
         """
-        known_keys = [key for key in compiled.list_single_keys(self.placement) if is_known(key)]
+        known_keys = [key for key in compiled.list_shared_domain_keys(self.placement) if is_known(key)]
         if not known_keys:
             raise NotWrittenError(
                 "the scheduler reads none of the keys of placement.domains, so no topology is written",

@@ -68,7 +68,7 @@ def _check_fabric(path: str, fabric: model.Fabric) -> Iterator[rule_types.Findin
     """Yield the findings about a fabric's devices, primary interface and shared memory."""
     devices = {f"{path}.rails[{index}].device": rail.device or "" for index, rail in enumerate(fabric.rails)}
     yield from _check_devices(devices)
-    present, primary = _name_interfaces(fabric), fabric.primary_interface
+    present, primary = _list_interfaces(fabric), fabric.primary_interface
     if present is not None and fabric.nccl.derive and primary not in present:
         listed = ", ".join(present)
         problem = f"is not an interface of the pods, which have {listed}, so NCCL fails to start; write {present[0]}"
@@ -94,7 +94,7 @@ def _check_variables(document: model.PolicyDocument, fabric: model.Fabric) -> li
     # rules accept values that the policy has, and report none beside found devices: neither may hide a finding here
     checked = msgspec.structs.replace(fabric, env={}, resolve="never")
     use = rank_contexts.build_full_use(document, checked)
-    present = _name_interfaces(fabric)
+    present = _list_interfaces(fabric)
     context = msgspec.structs.replace(
         rank_contexts.build_fabric_context(use), interfaces=present, rail_interfaces=(present or ())[1:]
     )
@@ -109,7 +109,7 @@ def _check_variables(document: model.PolicyDocument, fabric: model.Fabric) -> li
     return [finding for finding in check_ranks(ranks) if finding.name in fabric.env]
 
 
-def _name_interfaces(fabric: model.Fabric) -> tuple[str, ...] | None:
+def _list_interfaces(fabric: model.Fabric) -> tuple[str, ...] | None:
     """Return the interfaces of the fabric's pods, eth0 first; None if the policy alone does not determine them."""
     if fabric.host_network or fabric.claims is not None or rank_contexts.has_rails_without_multus(fabric):
         return None

@@ -145,7 +145,7 @@ def starts_ranks(pod: views.Pod) -> bool:
 
 
 def count_accelerators(container: views.Container, accelerators: Sequence[str]) -> int:
-    """Return the sum of these resources in a container's requests."""
+    """Return how many units of these accelerator resources a container requests."""
     amounts = _read_extended_resources(container)
     return sum(amounts.get(name, 0) for name in accelerators)
 

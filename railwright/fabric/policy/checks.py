@@ -345,7 +345,7 @@ def _check_placement(fabric: model.Fabric) -> Iterator[Finding]:
         message = f"has {' for '.join(counts)}; give at most one for each domain, closest first"
         yield Finding(("placement", "oversubscription"), message)
     # the levels by which a scheduler can keep a gang in one domain
-    if placement.gang_topology != "off" and not compiled.list_single_keys(placement):
+    if placement.gang_topology != "off" and not compiled.list_shared_domain_keys(placement):
         message = (
             "has no level to ask for: domains has no key of a single label; add one without {rail}, such as "
             'example.com/spine, or set gangTopology: "off"'

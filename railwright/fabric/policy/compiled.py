@@ -124,7 +124,7 @@ def list_domain_keys(placement: model.Placement) -> tuple[str, ...]:
     return DOMAINS[placement.preset]
 
 
-def list_single_keys(placement: model.Placement) -> tuple[str, ...]:
+def list_shared_domain_keys(placement: model.Placement) -> tuple[str, ...]:
     """Return the keys of a fabric's domains, closest first, without those that have a label for each rail ({rail})."""
     return tuple([key for key in list_domain_keys(placement) if topology.RAIL not in key])
 

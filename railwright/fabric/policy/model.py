@@ -176,7 +176,7 @@ Byte = Annotated[int, msgspec.Meta(ge=-1, le=255)]  # -1 is NCCL's default, its 
 
 
 class Transport(enum.StrEnum):
-    """Transport of a fabric. `plugin`: a network plugin of NCCL has its own. `tcp` is for comparison runs."""
+    """Transport of a fabric. `plugin`: a network plugin of NCCL implements it. `tcp` is for comparison runs."""
 
     ROCE = "roce"
     INFINIBAND = "infiniband"

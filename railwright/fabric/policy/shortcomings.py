@@ -25,7 +25,7 @@ _UNKNOWN = ipam.NetworkConfiguration()
 
 
 class Cluster(NamedTuple):
-    """Networks and nodes of a cluster, as far as they were read. None is unknown."""
+    """Facts about networks and nodes of a cluster. A field is None if it is unknown."""
 
     networks: Networks | None = None  # NetworkAttachmentDefinition -> the resource that it names
     configurations: Configurations | None = None  # NetworkAttachmentDefinition -> its CNI configuration

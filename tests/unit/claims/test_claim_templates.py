@@ -127,7 +127,7 @@ def test_a_hardware_group_of_gpus_and_nics_stays_in_one_claim(pod):
 
 def test_the_name_of_a_claim_template_contains_a_hash_of_its_content():
     (devices,) = build(build_fabric(), [0, 1], 2, interface="net1")
-    name = claim_templates.build_name("Roce.1", 2, 2, devices)
+    name = claim_templates.build_template_name("Roce.1", 2, 2, devices)
     assert claim_templates.read_gpu_count(name) == 2
     assert name.startswith("railwright-roce-1-2x2-")
     stored = json.loads(json.dumps(devices))  # an API server may change the order of keys

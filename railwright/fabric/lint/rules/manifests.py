@@ -7,7 +7,7 @@ from railwright.fabric.reasons import reason
 
 
 @rule("M01", Severity.WARNING)
-def describe_repeated(key: str, first_line: int) -> str:
+def describe_repeated_key(key: str, first_line: int) -> str:
     """A key is written twice.
 
     YAML forbids a repeated key in a mapping. kubectl silently takes the last one, so the first `resources` of a
@@ -19,7 +19,7 @@ def describe_repeated(key: str, first_line: int) -> str:
 
 
 @rule("M02", Severity.ERROR)
-def describe_rejected(message: str) -> str:
+def describe_rejection(message: str) -> str:
     """Admission rejects the pod.
 
     railwright would reject the pod, as far as the file, the policy and the labels of the namespace tell. The message is
@@ -32,7 +32,7 @@ def describe_rejected(message: str) -> str:
 
 
 @rule("M03", Severity.WARNING)
-def describe_warned(warning: reason.Reason) -> str:
+def describe_warning(warning: reason.Reason) -> str:
     """Admission warns about the pod.
 
     railwright would admit the pod with a warning that the pod's author can act on, for example that it adds no networks
