@@ -67,7 +67,7 @@ def check_webhook_entries(snapshot: Snapshot) -> Result:
     Warns about a copy that is still there beside the webhooks: the next `disable` would keep the older objects in it.
     Warns about entries that this release does not have, usually left by another release.
     """
-    copy = snapshot.peek("disabled")
+    copy = snapshot.get_readable("disabled")
     for source in ("mutating", "validating"):
         if snapshot.find(source, INSTALLATION) is None:
             missing = f"{source.capitalize()}WebhookConfiguration {INSTALLATION} does not exist"
@@ -207,7 +207,7 @@ def check_admission_policy(snapshot: Snapshot) -> Result:
             )
         return ok("the admission policies let opted-in pods pass, because the policy is in mode warn")
     if unbound := text.join_first((name for name in own if not actions[name]), 5):
-        fix = _ENABLE if snapshot.peek("disabled") else ""
+        fix = _ENABLE if snapshot.get_readable("disabled") else ""
         return fail(f"{unbound} has no ValidatingAdmissionPolicyBinding, so it has no effect", fix)
     if without_deny := text.join_first((name for name in own if "Deny" not in actions[name]), 5):
         return warn(f"{without_deny} is bound without Deny: the pods it reports still run")

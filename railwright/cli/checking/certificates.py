@@ -62,7 +62,7 @@ def check_certificates(snapshot: Snapshot, server: str) -> Result:
         return fail(f"valid only from {_format_time(begin)}", "compare the clocks of the hosts: date -u")
     urls = [""]
     if server == WEBHOOK:
-        snapshot.require("mutating")  # its entries name the host
+        snapshot.require_sources("mutating")  # its entries name the host
         urls = [get_path(hook, "clientConfig", "url") for hook in snapshot.hooks] or urls
     # the API server sends the Service's DNS name by SNI; the row webhook-entries reports other Services
     hosts = [urllib.parse.urlsplit(url).hostname or url if url else f"{server}.{NAMESPACE}.svc" for url in urls]
@@ -96,8 +96,8 @@ def check_ca_bundle(snapshot: Snapshot) -> Result:
 
     Warns if the CA of the webhook's certificate is valid for less than 30 more days, and fails if it has expired.
     """
-    snapshot.require("mutating", "validating")
-    hooks, secret = snapshot.hooks, find_named(snapshot.peek(_WEBHOOK_SECRET))
+    snapshot.require_sources("mutating", "validating")
+    hooks, secret = snapshot.hooks, find_named(snapshot.get_readable(_WEBHOOK_SECRET))
     require(hooks, "there is no webhook configuration of railwright")
     pair = secret and secret.read_pair()
     problems, ends = [], []
@@ -114,7 +114,7 @@ def check_ca_bundle(snapshot: Snapshot) -> Result:
     ]
     if problems:
         return fail("; ".join([text.join_first(problems, 3), *writers]))
-    snapshot.require(_WEBHOOK_SECRET)
+    snapshot.require_sources(_WEBHOOK_SECRET)
     if writers:
         return warn(writers[0])
     end = min(ends)

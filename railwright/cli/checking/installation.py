@@ -40,7 +40,7 @@ def check_installed(snapshot: Snapshot) -> Result:
     checked. CHART is the chart of the release, `manifests/chart` in its source. FOLDER is a folder of your own, whose
     `kustomization.yaml` names `manifests/base` as a resource and sets the image.
     """
-    found = next((item for item in snapshot.peek("namespaces") if item.metadata.name == NAMESPACE), None)
+    found = next((item for item in snapshot.get_readable("namespaces") if item.metadata.name == NAMESPACE), None)
     if found is None and "namespaces" not in snapshot.unread:
         return fail(f"namespace {NAMESPACE} does not exist")
     if found and found.metadata.deletion_timestamp:
@@ -56,7 +56,7 @@ def check_installed(snapshot: Snapshot) -> Result:
 
 def _list_servers(snapshot: Snapshot) -> Mapping[str, str]:
     """Return the webhook and the extender, and, where installed, the certificate rotator and the chart's scheduler."""
-    optional = [name for name in (CERTS, SCHEDULER) if find_named(snapshot.peek("deployments"), name)]
+    optional = [name for name in (CERTS, SCHEDULER) if find_named(snapshot.get_readable("deployments"), name)]
     return {name: name for name in (WEBHOOK, EXTENDER, *optional)}
 
 
@@ -90,7 +90,7 @@ def check_replicas(snapshot: Snapshot, server: str) -> Result:
         reasons = [f"{name}: {why}" for name, pod in pods.items() for why in _find_reasons(pod)]
         detail = "; ".join([f"{ready} of {desired} ready", *stale[:1], *reasons[:3]])
         needs_policy = server in (WEBHOOK, EXTENDER) and snapshot.policy is None and "policy" not in snapshot.unread
-        if needs_policy and not snapshot.peek("policy"):
+        if needs_policy and not snapshot.get_readable("policy"):
             missing = f"ConfigMap {POLICY} does not exist"
             detail = f"{detail}; replicas need a policy to become ready, and {missing}"
             return fail(detail, rows.CREATE_POLICY, lasting=True)

@@ -24,7 +24,7 @@ def list_fabrics(snapshot: Snapshot) -> Mapping[str, model.Fabric]:
     """
     fabrics = {name: item for name, item in snapshot.require_policy().fabrics.items() if item.rails}
     if any(rail.network and not rail.resource for fabric in fabrics.values() for rail in fabric.rails):
-        snapshot.require("networks")
+        snapshot.require_sources("networks")
     return {
         name: intent.fill_resources(name, fabric, snapshot.facts.networks or {})
         for name, fabric in fabrics.items()
@@ -239,7 +239,7 @@ _Named = Sequence[tuple[slices.OfferedDevice, Sequence[str]]]
 def _list_claimed_fabrics(snapshot: Snapshot) -> Mapping[str, claim_templates.ClaimedFabric]:
     claimed = {fabric.name: fabric for fabric in compiled.list_claimed_fabrics(snapshot.require_policy())}
     require(claimed, "no rails come as claims")
-    snapshot.require("device-classes", "device-slices")
+    snapshot.require_sources("device-classes", "device-slices")
     return claimed
 
 

@@ -106,7 +106,7 @@ def check_refused(snapshot: Snapshot) -> Result:
     of owners that have got a pod since then, have been deleted, or want no pods do not count: with no replicas,
     suspended, finished, or a ReplicaSet of an earlier revision of its Deployment.
     """
-    snapshot.require("refusals")
+    snapshot.require_sources("refusals")
     newest: dict[tuple[str, str, str], str] = {}  # owner -> creation time of its newest pod
     for pod in snapshot.get_all("pods"):
         if controller := pod.metadata.controller:
@@ -206,7 +206,7 @@ def _describe_unknown_fabrics(
         for label in {label for label in labels if label} - {names.FABRIC_NONE}:
             fabric = policy.resolve_fabric_name(label) or label
             users[fabric].append(f"{workload.kind.name} {workload.metadata.full_name}")
-    for pod in snapshot.peek("pods"):
+    for pod in snapshot.get_readable("pods"):
         is_live = not pod.status.has_ended and pod.metadata.deletion_timestamp is None
         is_covered = pod.metadata.namespace not in snapshot.excluded_namespaces
         if is_live and is_covered and opt_in.MIRROR not in pod.metadata.annotations:

@@ -100,7 +100,7 @@ Groups = Mapping[str, Sequence[Row]]
 
 def run(groups: Groups, snapshot: snapshots.Snapshot) -> Iterator[Result]:
     """Yield the results of all rows in order, at least one for each row."""
-    deployments = snapshot.peek("deployments")
+    deployments = snapshot.get_readable("deployments")
     blocked_by: dict[str, str] = {}  # anchor of a failed or dependent row -> anchor of the row to fix first
     for group, item in ((group, item) for group, rows in groups.items() for item in rows):
         blocker = next((blocked_by[anchor] for anchor in (*FATAL, *item.after) if anchor in blocked_by), "")

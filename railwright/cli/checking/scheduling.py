@@ -45,7 +45,10 @@ def check_volcano_configuration(snapshot: Snapshot) -> Result:
     """
     missing = "ConfigMap volcano-system/volcano-scheduler-configmap does not exist"
     require(snapshot.find("volcano"), f"{missing}: Volcano is not installed, or is configured elsewhere")
-    fabrics, tree = nodes.list_fabrics(snapshot), configuration.read_volcano(find_named(snapshot.peek("volcano")))
+    fabrics, tree = (
+        nodes.list_fabrics(snapshot),
+        configuration.read_volcano(find_named(snapshot.get_readable("volcano"))),
+    )
     if isinstance(tree, str):
         return fail(f"Volcano's configuration {tree}")
     plugins = configuration.list_plugins(tree)
@@ -90,7 +93,7 @@ def _find_argument_problems(
 
 
 def _find_url_problems(url: str, snapshot: Snapshot) -> Iterator[str]:
-    options = read_options(find_named(snapshot.peek("deployments"), EXTENDER))
+    options = read_options(find_named(snapshot.get_readable("deployments"), EXTENDER))
     scheme, port = "http" if "--plain-http" in options else "https", 8715 if _VOLCANO_LISTEN in options else 8713
     expected = f"{scheme}://{EXTENDER}.{NAMESPACE}.svc:{port}"
     if "/volcano" not in url or (EXTENDER in url and not url.startswith(expected)):
@@ -131,9 +134,9 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Result:
         if pod.spec.node_name in pool
         and accelerators.has_accelerator(accelerators.list_all_requested(pod.spec.containers), snapshot.accelerators)
     ]
-    plugins = configuration.list_plugins(configuration.read_volcano(find_named(snapshot.peek("volcano"))))
+    plugins = configuration.list_plugins(configuration.read_volcano(find_named(snapshot.get_readable("volcano"))))
     callers = ["volcano"] if "extender" in plugins else []
-    if find_named(snapshot.peek("deployments"), SCHEDULER):
+    if find_named(snapshot.get_readable("deployments"), SCHEDULER):
         callers.append(SCHEDULER)  # its configuration is the chart's
     injected = [pod for pod in pods if names.INJECTION in pod.metadata.annotations]
     own = Counter(map(configuration.get_scheduler, injected))

@@ -174,17 +174,17 @@ class Snapshot:
     # by pod of webhook and extender, the kinds of which it has heard nothing from the API server for _STALE_SECONDS
     stale_kinds: dict[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
-    def require(self, *sources: str) -> None:
+    def require_sources(self, *sources: str) -> None:
         """Raise SkipError if one of the sources could not be read."""
         if unread := [self.unread[source] for source in sources if source in self.unread]:
             raise SkipError(unread[0], unread=True)
 
     def get_all(self, source: str) -> Sequence[Any]:
         """Return the objects of a source. Raise SkipError if it could not be read."""
-        self.require(source)
-        return self.peek(source)
+        self.require_sources(source)
+        return self.get_readable(source)
 
-    def peek(self, source: str) -> Sequence[Any]:
+    def get_readable(self, source: str) -> Sequence[Any]:
         """Return the objects of a source, () if it could not be read."""
         return self.objects.get(source, ())
 
@@ -199,14 +199,14 @@ class Snapshot:
 
     def list_recent_events(self, source: str) -> list[views.Event]:
         """Return the Events of the last hour, which is how long the API server keeps them, the newest first."""
-        timed = [(event.last_timestamp or event.event_time or "", event) for event in self.peek(source)]
+        timed = [(event.last_timestamp or event.event_time or "", event) for event in self.get_readable(source)]
         recent = [(time, event) for time, event in timed if time >= self.hour_ago]
         return [event for _, event in sorted(recent, key=lambda pair: pair[0], reverse=True)]
 
     @functools.cached_property
     def policy_result(self) -> model.Policy | policies.Rejected | None:
         """The policy in the ConfigMap, or its errors; None if it is missing."""
-        text = get_path(find_named(self.peek("policy")), "data", names.POLICY_KEY)
+        text = get_path(find_named(self.get_readable("policy")), "data", names.POLICY_KEY)
         return policies.read(text) if isinstance(text, str) else None
 
     @property
@@ -216,7 +216,7 @@ class Snapshot:
 
     def require_policy(self) -> model.PolicyDocument:
         """Return the policy. Raise SkipError without a valid one."""
-        self.require("policy")
+        self.require_sources("policy")
         return require(self.policy, "there is no valid policy")
 
     @property
@@ -234,18 +234,18 @@ class Snapshot:
         """Networks and nodes as the webhook sees them when it reviews a policy, as far as they can be read."""
         known = state.State()
         if "networks" not in self.unread:
-            known.networks.replace(self.peek("networks"))
-            known.configurations.replace(self.peek("networks"))
+            known.networks.replace(self.get_readable("networks"))
+            known.configurations.replace(self.get_readable("networks"))
         if "nodes" not in self.unread:
-            known.nodes.replace(self.peek("nodes"))
+            known.nodes.replace(self.get_readable("nodes"))
         return known.cluster
 
     @functools.cached_property
     def cluster(self) -> cluster_state.ClusterState:
         """The nodes as placement sees them, with the devices of slices. Raises SkipError."""
         cluster = cluster_state.ClusterState()
-        cluster.change_devices(lambda devices: devices.class_sink.replace(self.peek("device-classes")))
-        cluster.change_devices(lambda devices: devices.slice_sink.replace(self.peek("device-slices")))
+        cluster.change_devices(lambda devices: devices.class_sink.replace(self.get_readable("device-classes")))
+        cluster.change_devices(lambda devices: devices.slice_sink.replace(self.get_readable("device-slices")))
         if self.policy is not None:
             fabrics = compiled.list_claimed_fabrics(self.policy)
             cluster.change_devices(lambda devices: devices.replace_fabrics(fabrics))
@@ -254,7 +254,7 @@ class Snapshot:
 
     def list_server_pods(self, server: str) -> Sequence[Any]:
         """Return the pods of a server that are not being deleted, as far as they can be read."""
-        metadata = ((pod, pod["metadata"]) for pod in self.peek("own-pods"))
+        metadata = ((pod, pod["metadata"]) for pod in self.get_readable("own-pods"))
         return [pod for pod, own in metadata if own["name"].startswith(f"{server}-") and "deletionTimestamp" not in own]
 
     @functools.cached_property
@@ -265,7 +265,7 @@ class Snapshot:
     @property
     def hooks(self) -> Sequence[Mapping[str, Any]]:
         """The entries of railwright's mutating and validating webhook configurations, as far as they can be read."""
-        configurations = (find_named(self.peek(source), INSTALLATION) for source in ("mutating", "validating"))
+        configurations = (find_named(self.get_readable(source), INSTALLATION) for source in ("mutating", "validating"))
         return [hook for configuration in configurations for hook in get_list(configuration, "webhooks")]
 
     @functools.cached_property
@@ -277,7 +277,7 @@ class Snapshot:
     @property
     def workloads(self) -> Sequence[tuple[frameworks.WorkloadKind, Any]]:
         """The workloads that could be read, each with its kind."""
-        return [(kind, tree) for source, kind in WORKLOADS.items() for tree in self.peek(source)]
+        return [(kind, tree) for source, kind in WORKLOADS.items() for tree in self.get_readable(source)]
 
 
 # --- reading ------------------------------------------------------------------------------------------------
