@@ -257,7 +257,7 @@ def _supports_file_keys(ctx: context.InjectionContext) -> bool:
 
 
 def _has_primary_interface(draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.InjectionContext) -> bool:
-    """True unless the primary interface is that of a rail to which the pod is not attached. The record then says so."""
+    """False, with an entry in the record, if the primary interface is that of a rail that the pod is not attached to."""
 
     def list_interfaces(
         attached: Sequence[network_selection.Selection], selected: context.RailSelection
@@ -350,7 +350,7 @@ def _list_file_paths(draft: drafts.Draft, container: views.Container, delivery: 
     if container.volume_by_path.get(names.RAILS_PATH) in {None, mounts.RAILS}:
         return delivery.settings.paths
     if _may_find_ucx_variable(delivery):
-        why = f"container {container.name} mounts {names.RAILS_PATH} itself, where UCX finds its file"
+        why = f"container {container.name} mounts {names.RAILS_PATH} itself, so UCX does not find its settings there"
         fix = "mount that volume at another path"
         draft.skip("found.UCX", reasons.Reason(AdmissionCode.LIBRARY_NOT_REACHED, why, fix))
     return ()
@@ -484,7 +484,7 @@ def extend_library_path(draft: drafts.Draft, ctx: context.InjectionContext) -> N
         if source:
             unknown = reasons.Reason(
                 AdmissionCode.VARIABLES_LEFT_TO_ENV_FROM,
-                f"container {container.name} gets LD_LIBRARY_PATH from {source}, to which nothing can be added",
+                f"container {container.name} gets LD_LIBRARY_PATH from {source}, so railwright cannot add directories",
                 fix=f"add {text.join_fitting(directories)} there",
             )
             draft.skip(_LIBRARY_ENTRY, unknown)

@@ -120,7 +120,7 @@ def _build_container(draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.In
     return {
         "name": names.PREFLIGHT_CONTAINER,
         "image": ctx.fabric.preflight.image or ctx.known.image,
-        "command": [*PROGRAM, *_list_arguments(pod, ctx), *draft.settings.arguments],
+        "command": [*PROGRAM, *_list_preflight_arguments(pod, ctx), *draft.settings.arguments],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": _build_resources(pod, ctx),
         "securityContext": _build_security_context(target),
@@ -144,7 +144,7 @@ def _explain_missing_devices(pod: drafts.EditedPod, ctx: context.InjectionContex
 # --- arguments --------------------------------------------------------------------------------------------
 
 
-def _list_arguments(pod: drafts.EditedPod, ctx: context.InjectionContext) -> Iterator[str]:
+def _list_preflight_arguments(pod: drafts.EditedPod, ctx: context.InjectionContext) -> Iterator[str]:
     yield from ("--transport", str(ctx.fabric.transport))
     yield from _list_rail_arguments(pod, ctx)
     nccl, preflight = ctx.fabric.nccl, ctx.fabric.preflight

@@ -194,7 +194,8 @@ def _check_keys(
 
 _READ_AS = {LABEL: "railwright reads it as a label", ANNOTATION: "railwright reads it as an annotation"}
 _MOVE = "move it there"
-_ALL_KEYS = f"it reads label {names.FABRIC} and annotations railwright.io/rails, containers, skip, delivery of a pod"
+_ANNOTATION_NAMES = ", ".join(key.removeprefix(PREFIX) for key in names.POD_KEYS)
+_ALL_KEYS = f"the keys of pods are label {names.FABRIC} and annotations {PREFIX}{_ANNOTATION_NAMES}"
 
 
 def _explain_wrong_key(metadata: views.BriefMeta, key_type: str, key: str, value: str) -> Iterator[reasons.Reason]:

@@ -79,7 +79,7 @@ _NO_METADATA, _NO_SPEC = views.ObjectMeta(), views.PodSpec()
 
 def read_workload(kind: frameworks.WorkloadKind, tree: Any) -> Workload:
     """Return the workload in `tree`, which is plain data. Raises UnreadableError, or TooManyEntriesError."""
-    metadata = _convert(tree, _Labelled, "").metadata or _NO_METADATA
+    metadata = _convert_to_view(tree, _Labelled, "").metadata or _NO_METADATA
     start = frameworks.TemplateContext(metadata.name or metadata.generate_name, "", 0, tree.get("spec"))
     origins = list(itertools.islice(frameworks.list_origins(kind, tree, start), frameworks.MAX_ENTRIES + 1))
     if len(origins) > frameworks.MAX_ENTRIES:
@@ -115,7 +115,7 @@ def _read_template(origin: frameworks.TemplateOrigin, parents: dict[int, views.O
     for parent, step, child in zip(origin.ancestors, origin.steps, origin.ancestors[1:], strict=False):
         if isinstance(parent, dict) and "metadata" in parent:
             if id(parent) not in parents:
-                parents[id(parent)] = _convert(parent, _Labelled, title).metadata or _NO_METADATA
+                parents[id(parent)] = _convert_to_view(parent, _Labelled, title).metadata or _NO_METADATA
             metadata = parents[id(parent)]
             label = metadata.labels.get(names.FABRIC, label)
             above.append((title, metadata))
@@ -124,10 +124,10 @@ def _read_template(origin: frameworks.TemplateOrigin, parents: dict[int, views.O
         else:
             title += f"{'.' if title else ''}{step[:_MAX_NAME]}"
     value = origin.template if origin.path.pod_spec else origin.ancestors[-1]
-    return Template(title, origin, _convert(value, PodTemplate, title), label, above)
+    return Template(title, origin, _convert_to_view(value, PodTemplate, title), label, above)
 
 
-def _convert(value: Any, view: Any, path: str) -> Any:
+def _convert_to_view(value: Any, view: Any, path: str) -> Any:
     try:
         return msgspec.convert(value, view)
     except (msgspec.ValidationError, RecursionError) as error:

@@ -82,7 +82,7 @@ def find_rank(pod: views.Pod) -> Rank:
     if metadata.labels.keys().isdisjoint(_RANK_LABELS):  # most pods of a cluster
         return Rank(1, _find_trailing_number(metadata.name), metadata.name)
     index = _find_label_index(metadata.labels)
-    role, is_labelled = 0 if _is_first(metadata) else 1, index is not None
+    role, is_labelled = 0 if _is_first_rank(metadata) else 1, index is not None
     return Rank(role, _find_trailing_number(metadata.name) if index is None else index, metadata.name, is_labelled)
 
 
@@ -108,7 +108,7 @@ INDEX_LABELS = tuple(label for framework in registry.FRAMEWORKS for label in fra
 _RANK_LABELS = frozenset((*_ROLE_LABELS, *(label for label, _ in _LEADERS), *INDEX_LABELS))
 
 
-def _is_first(metadata: views.ObjectMeta) -> bool:
+def _is_first_rank(metadata: views.ObjectMeta) -> bool:
     labels = metadata.labels
     for label in _ROLE_LABELS:
         if role := labels.get(label):

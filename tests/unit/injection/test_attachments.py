@@ -51,7 +51,7 @@ def test_host_network_causes_a_warning_only_if_the_pod_loses_injected_networks(r
     assert derive or not any("NCCL_SOCKET_IFNAME" in warning for warning in warnings)
 
 
-def test_skipped_parts_are_left_out_and_in_the_record():
+def test_parts_named_in_the_skip_annotation_are_left_out_and_recorded():
     keys = "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n"
     policy = fabric(keys)
     skip = "networks,devices,mounts,security,env,preflight"

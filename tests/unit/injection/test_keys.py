@@ -41,8 +41,8 @@ def test_a_misspelt_key_is_reported_with_the_intended_one(written, meant, kind):
 
 
 NOWHERE = (
-    "railwright has no such key; it reads label railwright.io/fabric and annotations railwright.io/rails, containers, "
-    "skip, delivery of a pod"
+    "railwright has no such key; the keys of pods are label railwright.io/fabric and annotations railwright.io/rails, "
+    "containers, skip, delivery, segment"
 )
 
 
@@ -59,7 +59,7 @@ MISPLACED = {
 }
 
 
-def test_a_key_in_the_wrong_place_is_reported_with_the_right_one():
+def test_a_key_in_the_wrong_place_is_reported_with_the_right_place():
     for (kind, key), reason in MISPLACED.items():
         (warning,) = warnings(**{f"{kind}s": {OURS + key: "1"}})
         assert warning == f"{kind} {OURS}{key} '1' has no effect: {reason}"
@@ -154,7 +154,7 @@ def test_warnings_about_wrong_keys_are_limited_so_that_others_fit():
 
 
 @given(st.text(max_size=70), st.text(max_size=40), st.booleans())
-def test_a_wrong_key_has_one_short_warning(key, value, label):
+def test_a_key_without_effect_causes_one_short_warning(key, value, label):
     metadata = views.ObjectMeta(**{"labels_or_none" if label else "annotations_or_none": {OURS + key: value}})
     reasons = keys.check_pod(metadata)
     assert len(reasons) <= 1

@@ -51,7 +51,7 @@ def test_a_container_that_mounts_the_hosts_dev_keeps_the_hosts_shared_memory(at,
 
 
 @pytest.mark.parametrize("path", ["/opt/nvidia/", "/opt//nvidia", "//opt/nvidia", "/opt/./nvidia"])
-def test_a_path_of_the_policy_is_mounted_once_however_it_is_written(path):
+def test_a_mount_path_of_the_policy_is_normalized_and_mounted_once(path):
     by = fabric(f"    mounts: {{hostPaths: {{{path}: /opt/nvidia}}, configMaps: {{{path}/topo/: a}}}}\n")
     once = admit_pod(pod(gpus(8)), by)
     mounted = [mount["mountPath"] for mount in once["spec"]["containers"][0]["volumeMounts"]]

@@ -112,7 +112,7 @@ def test_a_dollar_in_a_value_is_escaped_so_that_kubelet_does_not_expand_it():
     assert "NCCL_X=$$(HOME)$$" in preflight(after)["command"]
 
 
-def test_the_preflight_gets_the_addresses_in_the_policy():
+def test_the_preflight_gets_the_address_range_of_the_policy():
     policy = fabric(ON + "    nccl: {gidIndex: 3, addressRange: 192.168.0.0/16}\n    env: {NCCL_CROSS_NIC: '0'}\n")
     arguments = parse_arguments(admit_pod(pod(), policy))
     assert (arguments.gid_index, str(arguments.address_range), arguments.isolated) == (3, "192.168.0.0/16", True)

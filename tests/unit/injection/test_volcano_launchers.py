@@ -34,7 +34,7 @@ def test_a_task_named_like_a_launcher_gets_only_open_mpi_settings(name):
 
 
 @pytest.mark.parametrize("name", LAUNCHERS)
-def test_placement_puts_the_launcher_of_admission_first_in_rank_order(name):
+def test_placement_ranks_the_launcher_first_that_admission_recognizes(name):
     first, ranks, *others = [
         membership.find_rank(admitting.decode_pod(build_pod(task))) for task in (name, "ranks", *OTHERS)
     ]
