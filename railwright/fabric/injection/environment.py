@@ -257,7 +257,7 @@ def _supports_file_keys(ctx: context.InjectionContext) -> bool:
 
 
 def _has_primary_interface(draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.InjectionContext) -> bool:
-    """False, with an entry in the record, if the primary interface is that of a rail that the pod is not attached to."""
+    """False, with an entry in the record, if the primary interface is of a rail to which the pod is not attached."""
 
     def list_interfaces(
         attached: Sequence[network_selection.Selection], selected: context.RailSelection

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from railwright.fabric import text as texts
-from railwright.fabric.nccl import integers
+from railwright.fabric.nccl import parsing
 from railwright.fabric.policy import model as policies
 
 BLANKS = " \t\r\n"
@@ -43,7 +43,7 @@ class Setting(msgspec.Struct, frozen=True):
     @property
     def number(self) -> int | None:
         """The number that NCCL reads from the value; None if the value is unknown or no number."""
-        return None if self.value is None else integers.parse(self.value)
+        return None if self.value is None else parsing.parse_number(self.value)
 
 
 class FabricContext(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railwright.fabric.nccl import integers, lists
+from railwright.fabric.nccl import parsing
 
 VECTORS = yaml.safe_load((pathlib.Path(__file__).parents[2] / "data" / "nccl-vectors.yaml").read_text())
 DEVICES = VECTORS["hca_filter"]["devices"]
@@ -17,7 +17,7 @@ def read(recorded: int | str) -> int | None:
 
 
 def select_devices(value: str, devices: list[str]) -> list[str]:
-    names = lists.parse(value)
+    names = parsing.parse_list(value)
     return [device for device in devices if names.selects(device)]
 
 
@@ -31,7 +31,7 @@ def test_a_device_list_selects_what_nccl_selects():
 def test_a_number_is_read_as_nccl_reads_it():
     assert len(VECTORS["integers"]) == 9
     for row in VECTORS["integers"]:
-        assert integers.parse(row["text"]) == read(row["2.32.3"]), row
+        assert parsing.parse_number(row["text"]) == read(row["2.32.3"]), row
 
 
 NUMBERS = {
@@ -42,22 +42,22 @@ NUMBERS = {
 
 
 def test_unusual_numbers_are_read_as_by_strtoll():
-    assert {text: integers.parse(text) for text in NUMBERS} == NUMBERS
+    assert {text: parsing.parse_number(text) for text in NUMBERS} == NUMBERS
 
 
 @given(st.text(alphabet="^=,:ml x5_019", max_size=30))
 def test_any_text_is_read_and_selects_only_existing_devices(value):
     assert set(select_devices(value, DEVICES)) <= set(DEVICES)
     if not value.startswith("^"):
-        left = lists.parse("^" + value)
+        left = parsing.parse_list("^" + value)
         assert [d for d in DEVICES if not left.selects(d)] == select_devices(value, DEVICES)
 
 
 def test_at_most_32_devices_and_16_interfaces_are_read():
     many = ",".join(f"=d{n}".lstrip("=") for n in range(40))
-    assert len(lists.parse("=" + many).entries) == 32
+    assert len(parsing.parse_list("=" + many).entries) == 32
     assert select_devices("=" + many, ["d31", "d32"]) == ["d31"]
-    assert lists.select_interfaces("=" + many, ["d15", "d16"]) == ("d15",)
+    assert parsing.select_interfaces("=" + many, ["d15", "d16"]) == ("d15",)
 
 
 INTERFACES = {
@@ -67,5 +67,5 @@ INTERFACES = {
 
 
 def test_an_interface_list_selects_what_nccl_selects():
-    taken = {value: tuple(lists.select_interfaces(value, ["eth0", "net1", "lo", "net2"])) for value in INTERFACES}
+    taken = {value: tuple(parsing.select_interfaces(value, ["eth0", "net1", "lo", "net2"])) for value in INTERFACES}
     assert taken == INTERFACES

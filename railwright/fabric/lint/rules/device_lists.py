@@ -21,7 +21,7 @@ from railwright.fabric.lint.rule_types import (
     quote,
     rule,
 )
-from railwright.fabric.nccl import lists
+from railwright.fabric.nccl import parsing
 from railwright.fabric.policy import model as policies
 
 _HCA = "NCCL_IB_HCA"
@@ -34,7 +34,7 @@ class _ListGrammar(msgspec.Struct, frozen=True):
     """Grammar of a variable with a list, and the effect of a list that selects nothing."""
 
     library: str
-    longest: int = lists.MAX_DEVICE_LENGTH  # characters of a name in NCCL's lists
+    longest: int = parsing.MAX_DEVICE_LENGTH  # characters of a name in NCCL's lists
     is_nccl: bool = False  # the grammar of NCCL: prefixes, or whole names after `=`
     is_of_devices: bool = True  # False: only of interfaces
     effect: str = ""
@@ -44,10 +44,10 @@ class _ListGrammar(msgspec.Struct, frozen=True):
 # UCX: src/ucp/core/ucp_context.c. NVSHMEM: src/modules/transport/common/transport_common.cpp and ibrc/ibrc.cpp.
 _LISTS: Mapping[str, _ListGrammar] = {
     _HCA: _ListGrammar("NCCL", is_nccl=True, effect="NCCL would use TCP"),
-    "NCCL_SOCKET_IFNAME": _ListGrammar("NCCL", lists.MAX_INTERFACE_LENGTH, is_nccl=True, is_of_devices=False),
-    "NCCL_OOB_NET_IFNAME": _ListGrammar("NCCL", lists.MAX_INTERFACE_LENGTH, is_nccl=True, is_of_devices=False),
+    "NCCL_SOCKET_IFNAME": _ListGrammar("NCCL", parsing.MAX_INTERFACE_LENGTH, is_nccl=True, is_of_devices=False),
+    "NCCL_OOB_NET_IFNAME": _ListGrammar("NCCL", parsing.MAX_INTERFACE_LENGTH, is_nccl=True, is_of_devices=False),
     "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME": _ListGrammar(
-        "NVSHMEM", lists.MAX_INTERFACE_LENGTH, is_nccl=True, is_of_devices=False
+        "NVSHMEM", parsing.MAX_INTERFACE_LENGTH, is_nccl=True, is_of_devices=False
     ),
     "GLOO_SOCKET_IFNAME": _ListGrammar("Gloo", is_of_devices=False),
     "TP_SOCKET_IFNAME": _ListGrammar("TensorPipe", is_of_devices=False),
@@ -97,7 +97,7 @@ def _check_nccl_list(value: str, row: _ListGrammar) -> Iterator[str]:
     if value.startswith("=^"):
         yield "=^ matches nothing, because ^ must stand before =; write ^="
         return
-    name_list = lists.parse(value)
+    name_list = parsing.parse_list(value)
     if not name_list.entries:
         yield f"has no name: it selects {'nothing' if name_list.exclude else 'everything'}; add the name"
     for entry in name_list.entries:
@@ -136,12 +136,12 @@ def _check_whole_names(name: str, value: str, row: _ListGrammar) -> Iterator[str
         yield f"UCX before January 2026 ignores a device without its port; write {ports}"
 
 
-def _parse_list(name: str, value: str) -> lists.NameList:
+def _parse_list(name: str, value: str) -> parsing.NameList:
     """Return a list as its library reads it, without the interfaces in a list of UCX."""
     if _LISTS[name].is_nccl:
-        return lists.parse(value)
+        return parsing.parse_list(value)
     mark = "^" if value.startswith("^") else ""
-    name_list = lists.parse(f"{mark}={value.removeprefix('^')}", _UNLIMITED)
+    name_list = parsing.parse_list(f"{mark}={value.removeprefix('^')}", _UNLIMITED)
     if name != _UCX_LIST:
         return name_list
     devices = [entry for entry in name_list.entries if entry.port >= 0 or _DRIVER.match(entry.name)]
@@ -153,7 +153,7 @@ _UNLIMITED = 1 << 20  # entries: only to count them
 _WITHOUT_LISTS = {policies.Transport.EFA, policies.Transport.PLUGIN, policies.Transport.TCP}
 
 
-def _read_device_list(setting: Setting, ranks: RankContext) -> lists.NameList | None:
+def _read_device_list(setting: Setting, ranks: RankContext) -> parsing.NameList | None:
     """Return the devices in a list; None if there are none, no library reads the list here, or it violates N12.
 
     The list of UCX in a benchmark of nccl-tests is None too: there it only selects the path of MPI's control traffic.
@@ -303,7 +303,7 @@ def check_omitted_rails(setting: Setting, ranks: RankContext) -> Iterator[str]:
 _MAX_NAMED = 8  # devices in a message
 
 
-def _describe_omitted_rails(name_list: lists.NameList, ranks: RankContext) -> str:
+def _describe_omitted_rails(name_list: parsing.NameList, ranks: RankContext) -> str:
     """Return how many rails a list selects, and which it omits; "" if it selects all or none."""
     context = ranks.fabric_context
     known = context.devices or {}

@@ -11,7 +11,7 @@ from railwright.fabric.lint.rule_types import (
     is_exclusive_resource,
     rule,
 )
-from railwright.fabric.nccl import lists
+from railwright.fabric.nccl import parsing
 from railwright.fabric.policy import model as policies
 
 # --- the network of the fabric ----------------------------------------------------------------------
@@ -181,7 +181,7 @@ def check_interface_exists(setting: Setting, ranks: RankContext) -> Iterator[str
         return
     present, library = (*interfaces, _LOOPBACK), _NCCL_LISTS.get(setting.name)
     if library is not None:
-        is_absent = not lists.select_interfaces(setting.text, present)
+        is_absent = not parsing.select_interfaces(setting.text, present)
     else:
         is_absent = not any(mark in setting.text for mark in "^=") and set(setting.text.split(",")).isdisjoint(present)
     if is_absent:
@@ -213,7 +213,7 @@ def check_socket_interface(ranks: RankContext) -> Iterator[Violation]:
             name=SOCKET,
         )
     if setting is not None and setting.value:
-        rails = lists.select_interfaces(setting.text, context.rail_interfaces)
+        rails = parsing.select_interfaces(setting.text, context.rail_interfaces)
         if rails and rails != (primary,):
             yield Violation(
                 f"selects {', '.join(rails)}, a secondary network: bootstrap and the RDMA handshake would run on it; "
@@ -236,7 +236,7 @@ def check_pod_identity_interface(setting: Setting, ranks: RankContext) -> Iterat
     Source: aws-samples/aws-do-eks pull request 54.
     """
     is_on_node = bool(setting.value) and ranks.host_network and ranks.is_on_efa
-    if is_on_node and lists.select_interfaces(setting.text, (_POD_IDENTITY,)):
+    if is_on_node and parsing.select_interfaces(setting.text, (_POD_IDENTITY,)):
         yield (
             f"also selects {_POD_IDENTITY}, which nodes with EKS Pod Identity have: its address is the same on all "
             f"nodes, so ranks cannot connect; exclude {_POD_IDENTITY} too"

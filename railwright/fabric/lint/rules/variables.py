@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 
 from railwright.fabric.lint.rule_types import WITHOUT_GIDS, RankContext, Setting, Severity, quote, rule
-from railwright.fabric.nccl import catalogue, integers
+from railwright.fabric.nccl import catalogue, parsing
 
 # --- names ------------------------------------------------------------------------------------------
 
@@ -104,10 +104,10 @@ def check_number(setting: Setting, _: RankContext) -> Iterator[str]:
     observed on 2.27.7 to 2.32.3.
     """
     text, row = setting.text, catalogue.get_variable(setting.name)
-    if text and not integers.is_unambiguous(text):
+    if text and not parsing.is_unambiguous(text):
         is_switch = isinstance(row.allowed, catalogue.Enumeration) and len(row.allowed.values) == 2
         fix = f"write {row.words.replace(' ', ' or ')}" if is_switch else "write decimal digits without a leading zero"
-        number = integers.parse(text)
+        number = parsing.parse_number(text)
         effect = "NCCL takes it as 0, or ignores it from 2.32 on" if number is None else f"NCCL takes it as {number}"
         if row.parser not in catalogue.INTEGER_PARSERS:
             effect = "NCCL expects digits"

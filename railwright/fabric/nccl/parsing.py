@@ -1,7 +1,8 @@
-"""Parses NCCL's lists: devices in NCCL_IB_HCA, interfaces in NCCL_SOCKET_IFNAME, words in NCCL_ALGO and NCCL_PROTO.
+"""Parses values of NCCL's variables as NCCL does: numbers, and lists of devices, interfaces, algorithms or protocols.
 
-Names are parsed and matched as by NVIDIA/nccl src/misc/utils.cc (parseStringList, matchIfList),
-src/transport/net_ib/init.cc and src/misc/socket.cc.
+Numbers: NVIDIA/nccl src/misc/param.cc (strtoll with base 0, observed on four releases). Up to 2.31 NCCL read text
+without digits as 0. The catalogue lists the variables that are parsed this way. Lists: src/misc/utils.cc
+(parseStringList, matchIfList), src/transport/net_ib/init.cc and src/misc/socket.cc.
 """
 
 import functools
@@ -9,6 +10,37 @@ import re
 from collections.abc import Iterable
 
 import msgspec
+
+# --- numbers ----------------------------------------------------------------------------------------------
+
+_NUMBER = re.compile(r"[ \t\n\v\f\r]*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", re.ASCII)  # C's strtoll
+_DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
+_MAX_DIGITS = 25  # 64 bits have 22 octal digits; longer text always overflows
+
+
+def parse_number(text: str) -> int | None:
+    """Return the number that NCCL 2.32 and newer read from `text`.
+
+    None: NCCL keeps its default, because it rejects the text, or treats an empty text as unset.
+    """
+    match = _NUMBER.match(text)
+    if match is None:
+        return None
+    sign, digits = match.groups()
+    base = 10 if digits[0] != "0" else 16 if digits[1:2] in ("x", "X") else 8
+    significant = digits.lstrip("0xX") or "0"
+    if len(significant) > _MAX_DIGITS:
+        return None
+    number = int(f"{sign}{significant}", base)
+    return number if -(1 << 63) <= number < 1 << 63 else None
+
+
+def is_unambiguous(text: str) -> bool:
+    """True for decimal digits without a leading zero, which every release reads as the same number."""
+    return _DECIMAL.fullmatch(text) is not None
+
+
+# --- lists ------------------------------------------------------------------------------------------------
 
 MAX_DEVICES = 32  # entries of NCCL_IB_HCA (init.cc, MAX_IB_DEVS)
 MAX_INTERFACES = 16  # entries of NCCL_SOCKET_IFNAME (socket.cc, MAX_IFS)
@@ -48,7 +80,7 @@ class NameList(msgspec.Struct, frozen=True):
 
 
 @functools.lru_cache(maxsize=256)
-def parse(value: str, max_entries: int = MAX_DEVICES) -> NameList:
+def parse_list(value: str, max_entries: int = MAX_DEVICES) -> NameList:
     """Return the list in a value: an optional `^`, an optional `=`, then names. Blanks are part of the names."""
     rest = value.removeprefix("^")
     items = rest.removeprefix("=")
@@ -61,7 +93,7 @@ def select_interfaces(value: str | None, interfaces: Iterable[str]) -> tuple[str
     pod_interfaces = tuple(interfaces)
     if value is None or len(value) <= _MAX_IGNORED_LENGTH:
         return _select_default_interfaces(pod_interfaces)
-    names = parse(value, MAX_INTERFACES)
+    names = parse_list(value, MAX_INTERFACES)
     return tuple([interface for interface in pod_interfaces if names.selects(interface)][:MAX_INTERFACES])
 
 
