@@ -17,19 +17,15 @@ CLAIM = "claim"  # stands for any claim among the names of extended resources, w
 SIDECAR = "Always"  # restartPolicy of an init container that runs beside the app containers
 
 
-def count_requested(container: views.Container, accelerators: Collection[str], units: Mapping[str, int] = _ONE) -> int:
-    """Return the number of accelerators that a container requests, by request or limit.
+def count_by_container(pod: views.Pod, accelerators: Collection[str], units: Mapping[str, int] = _ONE) -> list[int]:
+    """Return the number of accelerators of each app container: its requests, otherwise those in railwright's claims.
 
     `units` has, for each resource that counts shares of an accelerator, the number of shares of a whole one.
     """
-    if container.resources is None:
-        return 0
-    return sum([-(-read_amount(container, name) // units.get(name, 1)) for name in accelerators])
-
-
-def count_by_container(pod: views.Pod, accelerators: Collection[str], units: Mapping[str, int] = _ONE) -> list[int]:
-    """Return the number of accelerators of each app container: its requests, otherwise those in railwright's claims."""
-    requested = [count_requested(container, accelerators, units) for container in pod.spec.containers]
+    requested = [
+        sum([-(-read_amount(container, name) // units.get(name, 1)) for name in accelerators])
+        for container in pod.spec.containers
+    ]
     if not pod.spec.resource_claims:
         return requested
     return [

@@ -1,5 +1,7 @@
 """The init container's results reach ranks by their environment or by files; some reach none."""
 
+import ipaddress
+
 import admitting
 import peers
 import pytest
@@ -168,25 +170,24 @@ def test_a_container_with_env_from_gets_the_file_and_a_warning():
     assert list_read(prefixed) == FOUND
 
 
-@pytest.mark.parametrize("transport", ["infiniband", "erdma", "pvrdma", "roce"])
-def test_ranks_read_the_variables_that_the_init_container_writes(transport):
-    rails = [make_rail(transport)]
-    expectations = expected.Expectations(transport=transport, isolated=True, settings=[], vendor_variables=[])
-    view = files.resolution.ContainerView(None, expectations, {}, None, ())
-    written = files.derive_variables(view, [*rails, *rails])
-    assert written.keys() - {"NCCL_IB_ADDR_RANGE"} <= derive.FOUND.keys()
-    assert all(transport in derive.FOUND[name] for name in written)
-
-
-def make_rail(transport: str):
-    gid = hosts.Gid(*[None] * len(hosts.Gid._fields))._replace(position=3)
-    import ipaddress
-
-    gid = gid._replace(address=ipaddress.ip_address("fd00::1"))
+def make_rail():
+    address = ipaddress.ip_address("fd00::1")
+    gid = hosts.Gid(*[None] * len(hosts.Gid._fields))._replace(position=3, address=address)
     port = hosts.Port(*[None] * len(hosts.Port._fields))._replace(number=1)
     device = hosts.Device(*[None] * len(hosts.Device._fields))._replace(name="mlx5_0", ports=(port,))
-    rail = expected.Rail("rail0")
-    return files.resolution.ResolvedRail(rail, "mlx5_0", "interface", device, port, None, (gid,), (gid,))
+    return files.resolution.ResolvedRail(
+        expected.Rail("rail0"), "mlx5_0", "interface", device, port, None, (gid,), (gid,)
+    )
+
+
+@pytest.mark.parametrize("transport", ["infiniband", "erdma", "pvrdma", "roce"])
+def test_ranks_read_the_variables_that_the_init_container_writes(transport):
+    rail = make_rail()
+    expectations = expected.Expectations(transport=transport, isolated=True, settings=[], vendor_variables=[])
+    view = files.resolution.ContainerView(None, expectations, {}, None, ())
+    written = files.derive_variables(view, [rail, rail])
+    assert written.keys() - {"NCCL_IB_ADDR_RANGE"} <= derive.FOUND.keys()
+    assert all(transport in derive.FOUND[name] for name in written)
 
 
 # --- the first of all init containers -----------------------------------------------------------------------

@@ -1,11 +1,15 @@
-"""Precedence and delivery of environment variables (docs/interface.md 2.3 and 3.3)."""
+"""Precedence and delivery of environment variables, and scripts that set them (docs/interface.md 2.3 and 3.3)."""
+
+import subprocess
 
 import pytest
 from admitting import (
     LAUNCHER,
     admit_pod,
     build_facts,
+    build_variables,
     cpu,
+    decode_pod,
     fabric,
     gpus,
     list_messages,
@@ -16,6 +20,10 @@ from admitting import (
     read_record,
     read_skipped,
 )
+from hypothesis import given
+from hypothesis import strategies as st
+
+from railwright.fabric import admission
 
 CONF = "railwright.io/nccl.conf"
 BY_FILE = {"railwright.io/delivery": "file"}
@@ -243,3 +251,82 @@ def test_envfrom_with_a_prefix_sets_only_variables_with_that_prefix():
         after = admit_pod(pod(gpus(8, envFrom=sources)), fabric())
         assert (read_env(after).get("NCCL_IB_HCA") == "=mlx5_0,mlx5_1") == by_env, prefix
         assert (CONF in after["metadata"]["annotations"]) != by_env, prefix
+
+
+# --- LD_LIBRARY_PATH is extended and never replaced -------------------------------------------------------------
+
+WITH_LIBRARIES = fabric("    libraryPath: [/v/lib64, /w]\n")
+LIBRARY_PATH = "LD_LIBRARY_PATH"
+
+
+def read_path(**container):
+    return read_env(admit_pod(pod(gpus(8, **container)), WITH_LIBRARIES)).get(LIBRARY_PATH)
+
+
+def test_library_directories_are_appended_to_those_of_the_container():
+    assert read_path() == "/v/lib64:/w"
+    assert read_path(env=build_variables(LD_LIBRARY_PATH="/a:/b")) == "/a:/b:/v/lib64:/w"
+    assert read_path(env=build_variables(LD_LIBRARY_PATH="/w:/a")) == "/w:/a:/v/lib64"
+    assert read_path(env=build_variables(LD_LIBRARY_PATH="")) == "/v/lib64:/w"
+    assert read_path(env=build_variables(LD_LIBRARY_PATH="/v/lib64/x:/ww")) == "/v/lib64/x:/ww:/v/lib64:/w"
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"env": [{"name": LIBRARY_PATH, "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}]},
+        {"envFrom": [{"configMapRef": {"name": "c"}}]},
+    ],
+    ids=["valueFrom", "envFrom"],
+)
+def test_a_library_path_from_elsewhere_is_kept_with_a_warning(container):
+    tree = pod(gpus(8, **container))
+    assert "VariablesLeftToEnvFrom" in [warning.code for warning in plan_pod(tree, WITH_LIBRARIES).warnings]
+    assert (" valueFrom" if "env" in container else " envFrom") in read_skipped(admit_pod(tree, WITH_LIBRARIES))[
+        f"env.{LIBRARY_PATH}"
+    ]
+    entries = [
+        entry
+        for entry in admit_pod(tree, WITH_LIBRARIES)["spec"]["containers"][0].get("env", [])
+        if entry["name"] == LIBRARY_PATH
+    ]
+    assert entries == container.get("env", [])
+
+
+# --- a script before the command --------------------------------------------------------------------------------
+
+WITH_SCRIPT = fabric("    sourceScript: /v/env.sh\n")
+SCRIPT = ["/bin/bash", "-c", '. /v/env.sh && exec "$0" "$@"']
+
+
+@given(st.lists(st.text(max_size=8), min_size=1, max_size=4), st.none() | st.lists(st.text(max_size=8), max_size=2))
+def test_a_sourced_script_leaves_command_and_arguments_unchanged(command, args):
+    more = {} if args is None else {"args": args}
+    once = admit_pod(pod(gpus(8, command=command, **more)), WITH_SCRIPT)
+    container = once["spec"]["containers"][0]
+    assert container["command"] == [*SCRIPT, *command]
+    assert container.get("args") == args
+
+
+@pytest.mark.parametrize("by", [fabric(), fabric("    sourceScript: /v/env.sh\n")], ids=["plain", "sourced"])
+def test_lint_reads_the_command_that_follows_a_sourced_script(by):
+    tree = pod(gpus(8, command=["bash", "-c", "export NCCL_IB_DISABLE=1; train"]))
+    assert "N31" in [warning.code for warning in admission.plan(decode_pod(tree), by, build_facts()).warnings]
+
+
+def test_a_container_without_a_command_is_left_unchanged_with_a_warning():
+    tree = pod(gpus(8, args=["--x"]))
+    assert "has no command, so /v/env.sh is not sourced" in list_messages(plan_pod(tree, WITH_SCRIPT))[0]
+    after = admit_pod(tree, WITH_SCRIPT)
+    assert "command" not in after["spec"]["containers"][0]
+    assert "sourceScript" in read_record(after)["skipped"]
+
+
+def test_the_shell_runs_the_program_with_its_original_arguments(tmp_path):
+    script = tmp_path / "env.sh"
+    script.write_text("export A=set\n")
+    words = ["/bin/sh", "-c", 'printf "%s|" "$A" "$@"', "sh", "a b", "$HOME", "'"]
+    command = [*SCRIPT[:2], SCRIPT[2].replace("/v/env.sh", str(script)), *words]
+    assert subprocess.run(command, capture_output=True, check=True, text=True).stdout == "set|a b|$HOME|'|"
+    script.unlink()
+    assert subprocess.run(command, capture_output=True, check=False).returncode != 0

@@ -315,7 +315,7 @@ def test_a_refusal_names_the_pod_the_key_the_value_and_the_fix(case):
 
 
 @pytest.mark.parametrize("case", WARNINGS.values(), ids=WARNINGS)
-def test_truncation_of_a_long_warning_keeps_its_fix(case):
+def test_a_warning_names_the_key_the_cause_and_the_fix_within_the_length_limit(case):
     for name in (SHORT, LONGEST, HOSTILE):
         response = case.answer(name)
         assert response["allowed"], response["status"]["message"]

@@ -2,16 +2,17 @@
 
 `tests/data/pods.yaml` has pods of the real controllers. tests/integration/test_controllers.py compares them with the
 pods that the controllers create today. Pods of controllers that the control plane cannot run are written after their
-code.
-"""
+code."""
 
 import dataclasses
 import pathlib
 
 import admitting
 import pytest
+import working
 import yaml
 from admitting import (
+    LAUNCHER,
     OF_OPEN_MPI,
     OPEN_MPI,
     admit_pod,
@@ -20,6 +21,7 @@ from admitting import (
     cpu,
     decode_pod,
     fabric,
+    gpus,
     plan_pod,
     pod,
     read_env,
@@ -336,3 +338,62 @@ def test_a_pod_without_accelerators_gets_a_warning_unless_it_is_a_launcher_or_he
     assert "container train requests amd.com/gpu, which `accelerators` of the policy does not have" in warning.message
     for tree in (pod(cpu(), labels=admitting.LAUNCHER), pod(cpu(), labels={"ray.io/node-type": "head"})):
         assert plan_pod(tree, fabric()).warnings == ()
+
+
+# --- Volcano tasks that only start the other tasks, found by their name if no plugin marks them -----------------
+
+VOLCANO = working.get_kind("Job.batch.volcano.sh")
+FOR_MPI = fabric("    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n" + OF_OPEN_MPI)
+LAUNCHERS = ("mpimaster", "master", "launcher", "nccl-launcher", "driver", "spark-driver")
+OTHERS = ("worker", "mpiworker", "masters", "psi", "master-0")
+
+
+def build_task_pod(task: str) -> dict:
+    return admitting.pod(cpu(), labels={"volcano.sh/job-name": "j", "volcano.sh/task-spec": task})
+
+
+@pytest.mark.parametrize("name", [*LAUNCHERS, *OTHERS])
+def test_a_task_named_like_a_launcher_gets_only_open_mpi_settings(name):
+    job = working.build_workload(VOLCANO, working.build_template(), label="f")
+    tasks = ((name, cpu()), ("ranks", gpus(8)))
+    job["spec"]["tasks"] = [{"name": task, "template": working.build_template(own)} for task, own in tasks]
+    first, second = working.plan_templates(VOLCANO, job, FOR_MPI)
+    role = "launcher" if name in LAUNCHERS else "excluded"
+    assert (first.injection.role, second.injection.role) == (role, "worker")
+    stored = working.apply_patch(VOLCANO, job, FOR_MPI)
+    assert stored["spec"]["tasks"][0]["template"]["spec"] == {"containers": [cpu()]}
+    after = admitting.admit_pod(build_task_pod(name), FOR_MPI)
+    assert read_env(after).keys() == (OPEN_MPI if name in LAUNCHERS else set())
+    assert after["spec"].keys() == {"containers"}
+    assert after["spec"]["containers"][0].keys() - {"env"} == cpu().keys()
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_placement_ranks_the_launcher_first_that_admission_recognizes(name):
+    first, ranks, *others = [
+        membership.find_rank(admitting.decode_pod(build_task_pod(task))) for task in (name, "ranks", *OTHERS)
+    ]
+    assert first < ranks
+    assert all(other.role == ranks.role for other in others)
+
+
+# --- containers that get the fabric or mpirun's settings beside sidecars of other webhooks ----------------------
+
+DEFAULT = "kubectl.kubernetes.io/default-container"
+
+
+def test_a_launcher_that_is_not_the_first_container_gets_open_mpi_settings():
+    after = admit_pod(pod(cpu("acme-agent"), cpu("launcher"), labels=LAUNCHER), FOR_MPI)
+    _, launcher = after["spec"]["containers"]
+    assert {entry["name"] for entry in launcher["env"]} == OPEN_MPI
+
+
+@pytest.mark.parametrize(
+    ("annotations", "chosen"), [({}, "proxy"), ({DEFAULT: "train"}, "train"), ({DEFAULT: "x"}, "proxy")]
+)
+def test_without_accelerators_the_default_container_of_kubectl_gets_the_rails(annotations, chosen):
+    tree = pod(cpu("proxy"), cpu("train"), annotations={"railwright.io/rails": "1", **annotations})
+    after = admit_pod(tree, FOR_MPI)
+    assert read_record(after)["containers"] == [chosen]
+    after["spec"]["containers"].reverse()
+    assert plan_pod(after, FOR_MPI).changes == ()

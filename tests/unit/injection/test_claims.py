@@ -1,7 +1,9 @@
-"""A pod with rails in claims: it names templates, its containers use them, and it requests no GPU resource."""
+"""Pods whose rails come as claims: those that railwright adds, those of the author, and channels of NVLink domains."""
 
+import copy
 import re
 
+import admitting
 import pytest
 from admitting import (
     admit_pod,
@@ -15,6 +17,7 @@ from admitting import (
     list_messages,
     plan_pod,
     pod,
+    read_env,
     read_limits,
     read_record,
     read_skipped,
@@ -158,3 +161,114 @@ def test_a_pod_that_names_its_node_is_refused_where_a_scheduler_must_allocate_cl
     assert isinstance(outcome, plan.Injection), "an author's own claim may be allocated already"
     cpu_only = pod(cpu(), nodeName="gpu-0")
     assert read_record(admit_pod(cpu_only, build_gpu_claims_policy()))["role"] == "excluded"
+
+
+# --- claims of the pod's author for rails or GPUs ---------------------------------------------------------------
+
+LABEL = "railwright.io/fabric"
+UNNAMED = "[{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]"  # no resource: they come as claims
+CLAIM = {"name": "nics", "resourceClaimTemplateName": "nics"}
+CALL = "railwright.io/rails"
+
+
+def build_claiming_container(name: str = "c", **more) -> dict:
+    return {"name": name, "image": "i", "resources": {"claims": [{"name": "nics"}]}, **more}
+
+
+def build_claiming_pod(*containers: dict, **more) -> dict:
+    return pod(*(containers or (build_claiming_container(),)), resourceClaims=[CLAIM], **more)
+
+
+def test_the_namespace_opts_in_pods_with_a_claim_in_an_app_container():
+    at = build_facts(namespace_labels={LABEL: "f"})
+    policy = fabric(rails=UNNAMED)
+    assert isinstance(plan_pod(build_claiming_pod(label=None), policy, at), plan.Injection)
+    unused = build_claiming_pod(cpu(), label=None, initContainers=[build_claiming_container("init")])
+    assert plan_pod(unused, policy, at) == plan.NotOptedIn()
+
+
+def test_the_container_with_the_claim_is_the_target_container():
+    policy = fabric(rails=UNNAMED)
+    tree = admit_pod(build_claiming_pod(cpu("sidecar"), build_claiming_container("train")), policy)
+    assert read_record(tree)["containers"] == ["train"]
+    assert admitting.read_limits(tree, 1) == {CALL: "0"}
+    beside_gpus = admit_pod(build_claiming_pod(build_claiming_container("loader"), gpus(8, "train")), policy)
+    assert read_record(beside_gpus)["containers"] == ["train"]
+
+
+def test_a_pod_with_only_claims_gets_a_limit_of_a_managed_resource_once():
+    policy = fabric(rails=UNNAMED)
+    tree = admit_pod(build_claiming_pod(), policy)
+    assert tree["spec"]["containers"][0]["resources"] == {
+        "claims": [{"name": "nics"}],
+        "requests": {CALL: "0"},
+        "limits": {CALL: "0"},
+    }
+    own = admit_pod(
+        build_claiming_pod(
+            build_claiming_container() | {"resources": {"claims": [{"name": "nics"}], "limits": {CALL: "0"}}}
+        ),
+        policy,
+    )
+    assert "requests" not in own["spec"]["containers"][0]["resources"]
+
+
+def test_the_preflight_uses_the_claims_of_the_target_container():
+    tree = admit_pod(build_claiming_pod(), fabric("    resolve: always\n    preflight: {image: i}\n", rails=UNNAMED))
+    (preflight,) = tree["spec"]["initContainers"]
+    assert preflight["resources"] == {"claims": [{"name": "nics"}]}
+    arguments = preflight["command"]
+    assert [arguments[index + 1] for index, word in enumerate(arguments) if word == "--rail"] == ["rail0", "rail1"]
+
+
+# --- gangs in NVLink domains, and the channel of a ComputeDomain that the author names --------------------------
+
+CHANNELS = frozenset({"compute-domain-default-channel.nvidia.com"})
+DOMAINS = "    placement: {domains: [nvidia.com/gpu.clique, leaf]}\n"
+
+
+def nvlink_fabric(segment=1, more="    gpusPerNode: 4\n", **changes):
+    return fabric(f"    nvlinkSegment: {segment}\n{DOMAINS}{more}", **changes)
+
+
+def rank(job="train", count=4, **more):
+    return pod(gpus(count), labels={"batch.kubernetes.io/job-name": job}, **more)
+
+
+WITH_CLAIMS = nvlink_fabric(
+    more="    gpusPerNode: 4\n    claims: {deviceClass: dranet, acceleratorClass: gpu.nvidia.com}\n",
+    rails="[{name: rail0, device: mlx5_0}, {name: rail1, device: mlx5_1}]",
+)
+WITH_CHANNEL = build_facts(claim_templates={("prod", "mine"): CHANNELS})
+
+
+def name_channel():
+    """Return a pod whose author gives it a channel of a ComputeDomain, which writes the template `mine`."""
+    tree = rank(resourceClaims=[{"name": "imex", "resourceClaimTemplateName": "mine"}])
+    tree["spec"]["containers"][0]["resources"]["claims"] = [{"name": "imex"}]
+    return tree
+
+
+@pytest.mark.parametrize(("policy", "names"), [(WITH_CLAIMS, ["imex", "railwright"]), (nvlink_fabric(), ["imex"])])
+def test_an_authors_nvlink_channel_claim_is_kept_beside_the_claims_of_rails(policy, names):
+    once = admit_pod(name_channel(), policy, WITH_CHANNEL)
+    assert [entry["name"] for entry in once["spec"]["resourceClaims"]] == names
+    assert [claim["name"] for claim in once["spec"]["containers"][0]["resources"]["claims"]] == names
+    assert admit_pod(copy.deepcopy(once), policy, WITH_CHANNEL) == once
+
+
+def test_nccl_variables_for_memory_over_nvlink_are_set():
+    assert read_env(admit_pod(rank(), nvlink_fabric()))["NCCL_CUMEM_ENABLE"] == "1"
+    assert "NCCL_CUMEM_ENABLE" not in read_env(admit_pod(rank(), fabric()))
+
+
+@pytest.mark.parametrize("source", ["resourceClaimTemplateName", "resourceClaimName"])
+def test_an_unreadable_claim_template_is_treated_as_an_nvlink_channel(source):
+    """The devices of the author's ResourceClaim are unknown, also with the right to read templates."""
+    by = nvlink_fabric(rails="[{name: rail0, device: mlx5_0}]", transport="infiniband")
+    tree = name_channel()
+    tree["spec"]["resourceClaims"] = [{"name": "imex", source: "mine"}]
+    result = admit_pod(tree, by, build_facts(claim_templates={}, without_templates=True))
+    is_channel = source == "resourceClaimTemplateName"
+    assert read_env(result).get("NCCL_IB_HCA") == ("=mlx5_0" if is_channel else None)
+    assert ("railwright.io/rails" in read_limits(result)) is not is_channel
