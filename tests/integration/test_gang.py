@@ -15,15 +15,8 @@ POLICY = (EXAMPLES / "360-roce" / "policy.yaml").read_text()
 INJECTION = "railwright.io/injection"
 # leaf: (nodes, of them taken by other jobs). One leaf holds the gang; smaller, larger and fuller ones only parts.
 LEAVES = {"leaf-small": (4, 0), "leaf-right": (8, 0), "leaf-large": (12, 6), "leaf-fuller": (10, 7)}
-# Volcano's own opinion only: emptier nodes first. No binpack, which would pull the other way.
-CONF = volcano.conf()
-for tier in CONF["tiers"]:
-    tier["plugins"] = [plugin for plugin in tier["plugins"] if plugin["name"] != "binpack"]
-
-
-def build_extender_configuration(url: str) -> dict:
-    plugin = {"name": "extender", "arguments": volcano.extender(f"{url}/volcano", managed=RAILS)}
-    return {**CONF, "tiers": [*CONF["tiers"], {"plugins": [plugin]}]}
+# Volcano's own opinion only, emptier nodes first: binpack would pull the other way
+OPINION = {"without": ("binpack",)}
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -73,7 +66,7 @@ async def test_a_labelled_job_is_placed_on_the_leaf_with_room_for_all_pods(plane
     await site.guard("prod")  # the real admission policies let all of its pods pass
 
     # Without our extender first: where Volcano would put it.
-    await plane.schedulers.volcano(conf=CONF)
+    await plane.schedulers.volcano(volcano.conf(**OPINION))
     alone = await run(plane, "alone", 8)
     assert "leaf-right" not in gangs.list_leaves(alone), "the cluster is to be arranged so that Volcano prefers others"
     await plane.api.delete(manifests.VOLCANO_JOB, "alone", "prod")
@@ -82,7 +75,8 @@ async def test_a_labelled_job_is_placed_on_the_leaf_with_room_for_all_pods(plane
     for pod in alone:
         await conditions.wait_gone(plane.api, "Pod", pod["metadata"]["name"], "prod")
 
-    await plane.schedulers.volcano(conf=build_extender_configuration(site.proxy.url))
+    plugin = volcano.extender(f"{site.proxy.url}/volcano", managed=RAILS)
+    await plane.schedulers.volcano(volcano.conf(plugin, **OPINION))
     ours = await run(plane, "ours", 8)
     assert set(gangs.list_leaves(ours)) == {"leaf-right"}
     assert len({pod["spec"]["nodeName"] for pod in ours}) == 8
@@ -103,7 +97,7 @@ async def test_volcano_calls_every_verb_of_the_example_configuration(plane, node
         await nodes.make(f"gpu-{index}", labels={LEAF: "a"})
     await site.install(POLICY, "prod")
     extender = await site.install_extender(POLICY)
-    await plane.schedulers.volcano(conf=conf)
+    await plane.schedulers.volcano(conf)
     await run(plane, "asks", 2)
     for verb in ("prioritize", "allocate", "session-close", "predicate"):
         assert site.proxy.counts[f"/volcano/{verb}"] >= 1, verb

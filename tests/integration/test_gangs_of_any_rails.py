@@ -56,7 +56,7 @@ async def called(plane, leaves, installed):
     extender = await installed.install_extender(POLICY)
     entry = gangs.entry(installed.proxy.url, managed=[manifests.CALL])
     conf = volcano.conf(volcano.extender(f"{installed.proxy.url}/volcano", managed=(manifests.CALL,)), claims=True)
-    await asyncio.gather(plane.schedulers.volcano(conf=conf), plane.schedulers.kube(entry))
+    await asyncio.gather(plane.schedulers.volcano(conf), plane.schedulers.kube(entry))
     return extender
 
 

@@ -31,7 +31,7 @@ def kill(volcano_gangs):
 async def test_a_gang_stays_on_its_two_leaves_after_a_restart_of_the_extender(nodes, volcano_gangs, kill):
     site = volcano_gangs.site
     await gangs.make_leaves(nodes, a=5, b=4, c=4, d=2)
-    first = await volcano_gangs.install(httpTimeout="60s")
+    first = await volcano_gangs.install(arguments={"httpTimeout": "60s"})
     kill(6)  # of the nine pods, one is on the second leaf
     struck = await volcano_gangs.run("struck", 9)
     assert not first.process.running, "the extender was to die in the middle of the gang"

@@ -51,6 +51,6 @@ async def test_kube_scheduler_keeps_each_segment_in_one_nvlink_domain(plane, nod
 async def test_volcano_keeps_each_segment_in_one_nvlink_domain(nodes, volcano_gangs):
     await make_racks(nodes, 8, a=3, b=3, c=2)
     fabric = {**FABRIC, "gpusPerNode": 8, "nvlinkSegment": 2}
-    await volcano_gangs.install(manifests.policy({"gb200": fabric}), predicateVerb="predicate")
+    await volcano_gangs.install(manifests.policy({"gb200": fabric}), arguments={"predicateVerb": "predicate"})
     pods = await volcano_gangs.run("train", 6, fabric="gb200")
     assert [len(racks) for racks in list_racks(pods)] == [1, 1, 1]

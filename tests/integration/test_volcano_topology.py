@@ -15,9 +15,7 @@ async def hyper_nodes(plane, module_nodes, module_site):
     await gangs.make_leaves(module_nodes, a=2, b=3, c=2)
     made = hypernodes.HyperNodes(plane.api)
     await made.tree(s=["a", "b", "c"])
-    conf = volcano.conf()
-    conf["tiers"][1]["plugins"] = [*conf["tiers"][1]["plugins"], *hypernodes.AWARE]
-    await plane.schedulers.volcano(conf=conf)
+    await plane.schedulers.volcano(volcano.conf(plugins=hypernodes.AWARE))
     yield
     await made.remove()
 

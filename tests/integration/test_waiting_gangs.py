@@ -7,7 +7,7 @@ from plane import gangs, waiting
 from plane import site as sites
 
 REQUESTS = "railwright_requests_total"
-PATIENT = {"without": ("overcommit",), "httpTimeout": "60s"}
+PATIENT = {"without": ("overcommit",), "arguments": {"httpTimeout": "60s"}}
 
 
 async def release(plane, namespace: str, names: list[str]) -> None:

@@ -127,7 +127,7 @@ class Controls(plane.Plane):
     async def call_extender(self) -> None:
         """Configure Volcano as in the shipped example; return when the next session uses the configuration."""
         await self._wait_extender()
-        await self.schedulers.volcano(conf=yaml.safe_load((_SCHEDULERS / "volcano-scheduler.yaml").read_text()))
+        await self.schedulers.volcano(yaml.safe_load((_SCHEDULERS / "volcano-scheduler.yaml").read_text()))
 
     async def call_extender_from_kube_scheduler(self) -> None:
         """Restart kube-scheduler with the extender of the shipped example."""

@@ -49,7 +49,7 @@ async def beside_volcano(on: plane.Plane) -> AsyncIterator[site.Site]:
     async with running(on) as installation:
         url = f"{installation.proxy.url}/volcano"
         arguments = volcano.extender(url, managed=RAILS, predicateVerb="predicate", httpTimeout="60s")
-        await on.schedulers.volcano(arguments)
+        await on.schedulers.volcano(volcano.conf(arguments))
         yield installation
 
 

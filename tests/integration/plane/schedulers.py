@@ -33,18 +33,12 @@ class Schedulers:
         self._write(self._parts.volcano_conf, self._in_force["volcano"])
         self._write(self._parts.kube_scheduler_conf, self._in_force["kube"])
 
-    async def volcano(
-        self,
-        extender: Mapping[str, Any] | None = None,
-        *,
-        conf: Mapping[str, Any] | None = None,
-        seconds: float = 30,
-    ) -> None:
-        """Set the extender plugin's arguments (`volcano.extender(url)`) in Volcano, or its whole configuration.
+    async def volcano(self, conf: Mapping[str, Any] | None = None, *, seconds: float = 30) -> None:
+        """Set Volcano's configuration, by default the one without an extender, and wait until a session uses it.
 
-        Wait until a session uses it. Raises AssertionError with Volcano's message if it refuses it.
+        Raises AssertionError with Volcano's message if it refuses the configuration.
         """
-        text = _dump(conf if conf is not None else volcano.conf(extender))
+        text = _dump(conf or volcano.conf())
         if self._in_force.get("volcano") == text:
             return
         self._changed.add("volcano")

@@ -3,7 +3,7 @@
 import base64
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -12,19 +12,11 @@ from plane import api
 
 NAMESPACE = "volcano-system"
 # Chart v1.14.1 (installer/helm/chart/volcano/config/volcano-scheduler.conf), with one tier more for an extender.
-_TIERS: list[dict[str, Any]] = [
-    {"plugins": [{"name": "priority"}, {"name": "gang", "enablePreemptable": False}, {"name": "conformance"}]},
-    {
-        "plugins": [
-            {"name": "overcommit"},
-            {"name": "drf", "enablePreemptable": False},
-            {"name": "predicates"},
-            {"name": "proportion"},
-            {"name": "nodeorder"},
-            {"name": "binpack"},
-        ]
-    },
-]
+_TIERS: Sequence[Sequence[Mapping[str, Any]]] = (
+    ({"name": "priority"}, {"name": "gang", "enablePreemptable": False}, {"name": "conformance"}),
+    tuple({"name": name} for name in ("overcommit", "drf", "predicates", "proportion", "nodeorder", "binpack")),
+)
+_CLAIMS = {"name": "predicates", "arguments": {"predicate.DynamicResourceAllocationEnable": True}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,25 +45,30 @@ ADMISSIONS = (
 )
 
 
-def conf(extender: Mapping[str, Any] | None = None, *, claims: bool = False) -> dict[str, Any]:
-    """Return a scheduler configuration: the chart's, with the `extender` plugin if its arguments are given.
+def conf(
+    extender: Mapping[str, Any] | None = None,
+    *,
+    actions: str = "enqueue, allocate, backfill",
+    without: Sequence[str] = (),
+    plugins: Sequence[Mapping[str, Any]] = (),
+    claims: bool = False,
+) -> dict[str, Any]:
+    """Return the chart's scheduler configuration, with these actions, without some plugins, and with more `plugins`.
 
-    The error cache of `allocate` is off, because it would keep a node's refusal after its cause is gone. With
-    `claims` the plugin `predicates` allocates ResourceClaims in Volcano 1.14; later versions always do.
+    `extender` has the arguments of the `extender` plugin, which is left out without them. Error caches of actions are
+    off, because they would keep a node's refusal after its cause is gone. With `claims` the plugin `predicates`
+    allocates ResourceClaims in Volcano 1.14; later versions always do.
     """
-    tiers = [dict(tier) for tier in _TIERS]  # for the caller to change
-    if extender:
-        tiers.append({"plugins": [{"name": "extender", "arguments": dict(extender)}]})
-    if claims:
-        allocator = {"name": "predicates", "arguments": {"predicate.DynamicResourceAllocationEnable": True}}
-        tiers = [
-            {"plugins": [allocator if plugin["name"] == "predicates" else plugin for plugin in tier["plugins"]]}
-            for tier in tiers
-        ]
+    tiers = [[_CLAIMS if claims and plugin["name"] == "predicates" else plugin for plugin in tier] for tier in _TIERS]
+    tiers = [[plugin for plugin in tier if plugin["name"] not in without] for tier in tiers]
+    tiers.append([*plugins, *([{"name": "extender", "arguments": extender}] if extender else [])])
     return {
-        "actions": "enqueue, allocate, backfill",
-        "tiers": tiers,
-        "configurations": [{"name": "allocate", "arguments": {"predicateErrorCacheEnable": False}}],
+        "actions": actions,
+        "tiers": [{"plugins": tier} for tier in tiers if tier],
+        "configurations": [
+            {"name": name, "arguments": {"predicateErrorCacheEnable": False}}
+            for name in ("allocate", "preempt", "reclaim")
+        ],
     }
 
 

@@ -1,34 +1,13 @@
 """Gangs of Volcano in one namespace: installed, created, and waited for."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from plane import api, conditions, gangs, manifests, servers, site, volcano, waiting
 
 LINGERS = "railwright.test/lingers"  # kwok lets a deleted pod with this annotation stay (kwok-stages.yaml)
 _POD_GROUP = "scheduling.volcano.sh/v1beta1/PodGroup"
-
-
-def conf(
-    url: str,
-    *,
-    actions: str = "enqueue, allocate, backfill",
-    without: Sequence[str] = (),
-    plugins: Sequence[Mapping[str, Any]] = (),
-    managed: tuple[str, ...] = gangs.RAILS,
-    **arguments: Any,
-) -> dict[str, Any]:
-    """Return the chart's configuration with our extender at `url`, these actions and plugins, and without others."""
-    made = volcano.conf()
-    tiers = [[plugin for plugin in tier["plugins"] if plugin["name"] not in without] for tier in made["tiers"]]
-    ours = {"name": "extender", "arguments": volcano.extender(f"{url}/volcano", managed=managed, **arguments)}
-    cached = [{"name": name, "arguments": {"predicateErrorCacheEnable": False}} for name in ("preempt", "reclaim")]
-    return {
-        "actions": actions,
-        "tiers": [{"plugins": plugins_of_tier} for plugins_of_tier in (*tiers, [*plugins, ours])],
-        "configurations": [*made["configurations"], *cached],
-    }
 
 
 def job(
@@ -59,10 +38,16 @@ class VolcanoGangs:
     def _api(self) -> api.Api:
         return self.site.plane.api
 
-    async def install(self, policy: str = gangs.POLICY, **configuration: Any) -> servers.Server:
-        """Create a policy, start an extender unless one runs, and have Volcano call it. Return the extender."""
+    async def install(
+        self, policy: str = gangs.POLICY, *, arguments: Mapping[str, Any] | None = None, **configuration: Any
+    ) -> servers.Server:
+        """Create a policy, start an extender unless one runs, and have Volcano call it. Return the extender.
+
+        `arguments` are more ones of the extender plugin, `configuration` those of `volcano.conf`.
+        """
         extender = await self.site.install_extender(policy)
-        await self.site.plane.schedulers.volcano(conf=conf(self.site.proxy.url, **configuration))
+        plugin = volcano.extender(f"{self.site.proxy.url}/volcano", managed=gangs.RAILS, **(arguments or {}))
+        await self.site.plane.schedulers.volcano(volcano.conf(plugin, **configuration))
         return extender
 
     async def create(self, name: str, workers: int, **kinds: Any) -> None:
