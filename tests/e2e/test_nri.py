@@ -4,7 +4,6 @@ import json
 
 from realnode import layout, pods, rails, ranks
 
-SUBNETS = [f"192.168.{rail + 2}" for rail in range(layout.RAILS)]
 LIMITS = [
     {"type": "RLIMIT_MEMLOCK", "soft": 65536, "hard": 65536},
     {"type": "RLIMIT_NOFILE", "soft": 512, "hard": 1024},
@@ -27,7 +26,7 @@ async def test_nri_plugins_do_not_change_rails_or_variables(real_site, installed
     values = {line[:26].strip(): line[26:].split()[:2] for line in lines}
     assert values["Max locked memory"] == ["65536", "65536"], "IPC_LOCK stands above it"
     assert values["Max open files"] == ["512", "1024"]
-    await rank.check_rails(SUBNETS)
+    await rank.check_rails(layout.SUBNETS)
     assert await rank.read_nccl() == await alone.read_nccl()
     assert await rank.list_devices("/dev/infiniband") == await alone.list_devices("/dev/infiniband")
     assert await rank.has_capability(ranks.IPC_LOCK)

@@ -3,7 +3,6 @@
 import re
 
 import pytest_asyncio
-from plane import waiting
 from realnode import layout, mpi_image, rails, ranks
 
 from railwright.fabric import names
@@ -24,10 +23,8 @@ async def launcher_log(installed, real_site, load_image):
     job = rails.read_job("pvrdma-mpi")
     job["metadata"]["labels"]["railwright.io/fabric"] = "pvrdma-derived"
     replicas = job["spec"]["mpiReplicaSpecs"]
-    launch = ["orterun", "--allow-run-as-root", "-np", "4", "-bind-to", "none", "-map-by", "slot"]
-    launch += ["-mca", "plm_rsh_args", "-o StrictHostKeyChecking=no -o ConnectionAttempts=10"]
-    again = ["sh", "-c", 'until "$@"; do sleep 1; done', "sh"]  # workers have no name before they are ready
-    ranks.simplify(replicas["Launcher"]["template"], mpi_image.NAME, [*again, *launch, "sh", "-c", LOOK])
+    launch = ranks.build_launch(4, "slot", "sh", "-c", LOOK)
+    ranks.simplify(replicas["Launcher"]["template"], mpi_image.NAME, launch)
     worker = replicas["Worker"]["template"]
     ranks.simplify(worker, mpi_image.NAME, ["sh", "-c", mpi_image.SSHD])
     # Preflight would stop the workers: the /sys of the test's node has no RDMA device.
@@ -35,17 +32,8 @@ async def launcher_log(installed, real_site, load_image):
     namespace = job["metadata"]["namespace"]
     await plane.make_namespace(namespace)
     await plane.api.create(job)
-
-    async def find_finished() -> str:
-        pods = await plane.api.list("Pod", namespace, labels="training.kubeflow.org/job-role=launcher")
-        return next((pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Succeeded"), "")
-
-    async def explain() -> str:
-        return await plane.kubectl("get", "pods,events", f"--namespace={namespace}", "--output=wide")
-
     try:
-        launcher = await waiting.wait(find_finished, seconds=120, describe=explain)
-        yield await plane.kubectl("logs", f"--namespace={namespace}", launcher)
+        yield await ranks.wait_launcher_log(real_site, namespace, seconds=120)
     finally:
         await plane.remove_namespace(namespace)
 

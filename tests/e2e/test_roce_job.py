@@ -9,7 +9,6 @@ from realnode import hardware, layout, rails
 from realnode import ranks as views
 
 pytestmark = pytest.mark.main
-SUBNETS = [f"192.168.{rail + 2}" for rail in range(layout.RAILS)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -28,12 +27,12 @@ async def test_volcano_places_a_rank_on_each_node_through_the_extender(installed
 
 
 async def test_jumbo_packets_pass_on_the_interfaces_of_each_rail(ranks):
-    addresses = [await rank.check_rails(SUBNETS) for rank in ranks]
+    addresses = [await rank.check_rails(layout.SUBNETS) for rank in ranks]
     await ranks[0].ping_rails(addresses[1])
 
 
 async def test_a_rank_has_only_its_gpus_and_rdma_devices(ranks):
-    gpus = {"nvidiactl", *(f"nvidia{index}" for index in range(hardware.GPUS))}
+    gpus = {"nvidiactl", *hardware.GPU_FILES}
     verbs = {f"{kind}{rail}" for kind in ("umad", "uverbs") for rail in range(layout.RAILS)}
     for rank in ranks:
         assert {name for name in await rank.list_devices("/dev") if name.startswith("nvidia")} == gpus

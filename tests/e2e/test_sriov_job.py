@@ -10,8 +10,6 @@ import pytest_asyncio
 from plane import jobs
 from realnode import hardware, images, layout, rails, ranks
 
-ALL_GPUS = {f"nvidia{index}" for index in range(hardware.GPUS)}
-
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def ranks_with_functions(installed, real_site):
@@ -40,7 +38,7 @@ async def test_a_rank_has_only_the_devices_of_its_virtual_functions(real_site, r
     for rank in ranks_with_functions:
         assert await rank.list_devices("/dev/infiniband") == {"rdma_cm", *functions}
         names = await rank.list_devices("/dev")
-        assert {name for name in names if name.startswith("nvidia")} == {"nvidiactl", *ALL_GPUS}
+        assert {name for name in names if name.startswith("nvidia")} == {"nvidiactl", *hardware.GPU_FILES}
         assert await rank.has_capability(ranks.IPC_LOCK)
         await rank.check_shared_memory(64)
 

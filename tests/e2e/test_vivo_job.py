@@ -5,8 +5,6 @@ import re
 import pytest_asyncio
 from realnode import hardware, images, layout, rails, ranks
 
-ALL_GPUS = {f"nvidia{index}" for index in range(hardware.GPUS)}
-
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def sharing_ranks(installed, real_site):
@@ -49,4 +47,4 @@ async def test_pods_that_share_a_node_share_its_devices(sharing_ranks):
         assert await rank.list_devices("/dev/infiniband") == {"rdma_cm", *verbs}
         assert await rank.has_capability(ranks.IPC_LOCK)
         await rank.check_shared_memory(32)
-    assert [sorted(gpus) for gpus in gpus_by_node.values()] == [sorted(ALL_GPUS)] * 2, "no GPU twice"
+    assert [sorted(gpus) for gpus in gpus_by_node.values()] == [sorted(hardware.GPU_FILES)] * 2, "no GPU twice"

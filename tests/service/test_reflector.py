@@ -21,7 +21,7 @@ async def test_the_cache_follows_the_list_and_its_events(stub, watch):
     changes = [event("ADDED", node("c", 6)), event("MODIFIED", node("a", 7, x="1")), event("DELETED", node("b", 8))]
     stub.watches.append([*changes, None])
     source, cache, _ = watch()
-    await cache.until(lambda: set(cache.objects) == {"a", "c"})
+    await shell.until(lambda: set(cache.objects) == {"a", "c"})
     assert cache.objects["a"].metadata.labels == {"x": "1"}
     assert source.synced.is_set()
     assert source.objects == 2
@@ -33,7 +33,7 @@ async def test_the_pages_of_a_list_are_put_into_the_cache_together(stub, watch):
     stub.lists.extend([listing(node("a"), version=5, more="next"), listing(node("b"), version=5)])
     stub.watches.append([None])
     _, cache, _ = watch()
-    await cache.until(lambda: set(cache.objects) == {"a", "b"})
+    await shell.until(lambda: set(cache.objects) == {"a", "b"})
     assert cache.replaced == 1
     assert stub.asked[1].query["continue"] == "next"
 
@@ -52,9 +52,7 @@ async def test_a_silent_watch_is_resumed_from_the_last_version(stub, watch):
     stub.lists.append(listing(node("a"), version=5))
     stub.watches.append([bookmark(7), None])
     source, cache, restarts = watch(quiet_seconds=1.5)  # a request without an answer for this time is a failure
-    async with asyncio.timeout(shell.PATIENCE):
-        while stub.watched_from().count("7") < 2:  # noqa: ASYNC110 - a plain list tells nobody that it grew
-            await asyncio.sleep(0.01)  # between two looks
+    await shell.until(lambda: stub.watched_from().count("7") >= 2)
     assert stub.watched_from() == sorted(stub.watched_from()), "never from before what was heard"
     assert (cache.replaced, set(restarts)) == (1, {"unreachable"})
     await shell.until(lambda: source.get_age_seconds() < 1)
@@ -65,16 +63,14 @@ async def test_a_kind_without_its_crd_has_no_objects_until_the_crd_exists(stub, 
     stub.watches.append([None])
     source, cache, _ = watch(resources.NADS)
     await asyncio.wait_for(source.synced.wait(), shell.PATIENCE)
-    await cache.until(lambda: set(cache.objects) == {"net"})
+    await shell.until(lambda: set(cache.objects) == {"net"})
 
 
 async def test_a_missing_right_is_reported_once_with_its_fix(stub, watch, caplog):
     stub.lists.append(status(403, "nodes is forbidden"))
     with caplog.at_level(logging.WARNING, logger="railwright.cluster"):
         source, _, restarts = watch()
-        async with asyncio.timeout(shell.PATIENCE):
-            while len(restarts) < 3:  # noqa: ASYNC110 - a plain list tells nobody that it grew
-                await asyncio.sleep(0.01)  # between two looks
+        await shell.until(lambda: len(restarts) >= 3)
     assert not source.synced.is_set()
     fields = [record.fields for record in caplog.records if record.name == "railwright.cluster"]
     assert len(fields) == 1
@@ -96,7 +92,7 @@ async def test_a_watch_that_fails_keeps_the_cache_and_is_tried_again_with_growin
     stub.watches.append(FAILURES[failure])
     with caplog.at_level(logging.WARNING, logger="railwright.cluster"):
         _, cache, restarts = watch(longest_pause_seconds=1.0)
-        await cache.until(lambda: cache.replaced == 1)
+        await shell.until(lambda: cache.replaced == 1)
         await asyncio.sleep(1.0)  # the number of retries in this second is checked below
     assert len(stub.watched_from()) < 10
     assert set(cache.objects) == {"a"}
@@ -120,7 +116,7 @@ async def test_an_unreadable_object_is_left_out_and_counted(stub, watch, caplog)
     stub.watches.append([event("ADDED", odd), event("MODIFIED", node("a", 6, x="1")), None])
     with caplog.at_level(logging.WARNING, logger="railwright.cluster"):
         source, cache, restarts = watch()
-        await cache.until(lambda: cache.objects.keys() == {"a", "b"} and cache.objects["a"].metadata.labels)
+        await shell.until(lambda: cache.objects.keys() == {"a", "b"} and cache.objects["a"].metadata.labels)
     assert source.synced.is_set()
     assert (source.objects, restarts) == (2, ["skipped", "skipped"])
     (field,) = [record.fields for record in caplog.records if record.name == "railwright.cluster"]
@@ -138,7 +134,7 @@ async def test_a_list_after_410_changes_only_different_objects_in_the_cache(stub
     )
     stub.watches.extend([answer, [None]])
     source, cache, _ = watch()
-    await cache.until(lambda: "new" in cache.objects and "gone" not in cache.objects)
+    await shell.until(lambda: "new" in cache.objects and "gone" not in cache.objects)
     assert cache.changes == ["+changed", "+new", "-again", "+again", "-gone"]
     assert (cache.replaced, source.objects) == (1, 4)
 
@@ -157,7 +153,7 @@ async def test_a_deeply_nested_object_does_not_hide_other_objects(stub, watch):
     changed = b'{"type":"MODIFIED","object":' + deep("b", 6, 6000) + b"}\n"
     stub.watches.append([changed, event("ADDED", node("d", 7)), None])
     _, cache, restarts = watch()
-    await cache.until(lambda: "d" in cache.objects)
+    await shell.until(lambda: "d" in cache.objects)
     assert set(cache.objects) == {"a", "b", "c", "d"}
     assert (cache.replaced, restarts) == (1, [])
 

@@ -109,39 +109,24 @@ class Stub:
 
 
 class Cache:
-    """A sink that stores objects and notifies waiting callers of changes."""
+    """A sink that stores objects and the changes of single ones."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict] = {}
         self.replaced = 0
         self.changes: list[str] = []  # one by one: +name, -name
-        self.changed = asyncio.Condition()
 
     def replace(self, objects) -> None:
         self.replaced += 1
         self.objects = {item.metadata.name: item for item in objects}
-        self._notify()
 
     def upsert(self, obj) -> None:
         self.objects[obj.metadata.name] = obj
         self.changes.append(f"+{obj.metadata.name}")
-        self._notify()
 
     def remove(self, obj) -> None:
         self.objects.pop(obj.metadata.name, None)
         self.changes.append(f"-{obj.metadata.name}")
-        self._notify()
-
-    def _notify(self) -> None:
-        async def notify():
-            async with self.changed:
-                self.changed.notify_all()
-
-        self.telling = asyncio.ensure_future(notify())
-
-    async def until(self, condition) -> None:
-        async with asyncio.timeout(120), self.changed:
-            await self.changed.wait_for(condition)
 
 
 def serve(answer):

@@ -8,8 +8,6 @@ import pytest_asyncio
 from realnode import layout, mooncake, mpi_image, rails, ranks, traffic
 
 pytestmark = pytest.mark.timeout(1800)
-SUBNETS = [f"192.168.{rail + 2}" for rail in range(layout.RAILS)]
-DEVICES = [layout.name_device(rail) for rail in range(layout.RAILS)]
 UCX_SIZE, UCX_MESSAGES, UCX_PORT = 1 << 20, 20, 13337
 HOSTS_GID = 1  # the index of a node's first address
 UCX_RAILS = 2  # on which UCX sends one message, unless UCX_MAX_RNDV_RAILS says otherwise
@@ -43,9 +41,9 @@ async def read_index(rank: ranks.Rank, device: str, address: str) -> int:
 async def test_rdma_writes_use_each_rail_with_gid_indexes_from_the_environment(resolving_nodes, pair):
     for rank in pair:
         environment = await rank.read_environment()
-        assert environment["NCCL_IB_HCA"] == f"={','.join(DEVICES)}"
-        assert environment["UCX_NET_DEVICES"] == ",".join(f"{device}:1" for device in DEVICES)
-    used = await traffic.write_on_each_rail(resolving_nodes, *pair, SUBNETS, read_index)
+        assert environment["NCCL_IB_HCA"] == f"={','.join(layout.DEVICES)}"
+        assert environment["UCX_NET_DEVICES"] == ",".join(f"{device}:1" for device in layout.DEVICES)
+    used = await traffic.write_on_each_rail(resolving_nodes, *pair, layout.SUBNETS, read_index)
     assert not used[pair[0]] & used[pair[1]], "the index of a pod's GID differs by node"
 
 
@@ -59,7 +57,7 @@ async def test_ucx_sends_over_two_rails(resolving_nodes, pair):
     output = await traffic.run_pair(*pair, run_ucx, UCX_PORT)
     assert "Final:" in output, output
     packets = UCX_SIZE * UCX_MESSAGES // traffic.MTU // UCX_RAILS
-    await traffic.check_packets(resolving_nodes, before, dict.fromkeys(DEVICES[:UCX_RAILS], packets * 9 // 10))
+    await traffic.check_packets(resolving_nodes, before, dict.fromkeys(layout.DEVICES[:UCX_RAILS], packets * 9 // 10))
     for rank in pair:
         assert await traffic.count_segments(rank) - segments[rank] < traffic.SEGMENTS
 
@@ -72,13 +70,13 @@ async def test_mooncake_writes_over_each_rail(resolving_nodes, pair):
     await mooncake.transfer(*pair)
     # it chooses a rail at random for each 64 KiB: a tenth of an even share is far below what chance leaves
     packets = mooncake.SIZE * mooncake.TIMES // traffic.MTU // layout.RAILS // 10
-    await traffic.check_packets(resolving_nodes, before, dict.fromkeys(DEVICES, packets))
+    await traffic.check_packets(resolving_nodes, before, dict.fromkeys(layout.DEVICES, packets))
     for rank in pair:
         assert await traffic.count_segments(rank) - segments[rank] < traffic.SEGMENTS
 
 
 async def test_verify_counts_the_bytes_of_each_rail(installed, resolving_nodes, pair):
-    async with traffic.keep_writing(resolving_nodes, *pair, DEVICES):
+    async with traffic.keep_writing(resolving_nodes, *pair, layout.DEVICES):
         output = await installed.verify_counters("rdma-env", rails.NAMESPACE)
     assert output.startswith(f"RDMA on {layout.RAILS} of {layout.RAILS} rails: "), output
     assert "idle" not in output, output
@@ -104,7 +102,7 @@ async def test_the_gid_index_of_the_host_sends_from_the_address_of_the_host(pair
         return traffic.write("mlx5_0", HOSTS_GID, target, "-n", "50", port=18600)
 
     output = await traffic.run_pair(*pair, write, 18600)
-    own = {address for rank in pair for address in (await rank.check_rails(SUBNETS)).values()}
+    own = {address for rank in pair for address in (await rank.check_rails(layout.SUBNETS)).values()}
     used = set(traffic.read_gids(output))
     assert len(used) == len(pair), output
     assert used.isdisjoint(own), output

@@ -4,7 +4,6 @@ import pytest
 from realnode import layout, mpi_image, rails, ranks, traffic
 
 pytestmark = pytest.mark.timeout(1800)
-DEVICES = [layout.name_device(rail) for rail in range(layout.RAILS)]
 
 
 async def test_an_idle_rail_is_named_by_preflight_and_verify(installed, resolving_nodes, real_site):
@@ -17,8 +16,8 @@ async def test_an_idle_rail_is_named_by_preflight_and_verify(installed, resolvin
             (cut,) = (rank for rank in running if rank.node == node)
             pod = await real_site.plane.api.get("Pod", cut.pod, rails.NAMESPACE)
             message = pod["status"]["initContainerStatuses"][0]["state"]["terminated"]["message"]
-            assert f"rail{last} {DEVICES[last]}: port 1 is DOWN" in message, message
-            async with traffic.keep_writing(resolving_nodes, *running, DEVICES[:last]):
+            assert f"rail{last} {layout.DEVICES[last]}: port 1 is DOWN" in message, message
+            async with traffic.keep_writing(resolving_nodes, *running, layout.DEVICES[:last]):
                 output = await installed.verify_counters("rdma-idle", rails.NAMESPACE)
             assert output.startswith(f"RDMA on {last} of {layout.RAILS} rails: "), output
-            assert f"rail{last} ({DEVICES[last]}) of {cut.pod}" in output, output
+            assert f"rail{last} ({layout.DEVICES[last]}) of {cut.pod}" in output, output

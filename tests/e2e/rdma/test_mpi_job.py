@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 import pytest_asyncio
-from plane import manifests, waiting
+from plane import manifests
 from realnode import layout, mpi_image, rails, ranks, traffic
 
 pytestmark = pytest.mark.timeout(1800)
@@ -34,16 +34,11 @@ print("RANK", rank, "received all", flush=True)
 mpi.MPI_Finalize()
 """
 RANK = "set -a; . /run/railwright/rails.env; exec python3 /script/exchange.py"
-LAUNCH = (
-    *("orterun", "--allow-run-as-root", "-np", "2", "-bind-to", "none", "-map-by", "node"),
-    *("-mca", "plm_rsh_args", "-o StrictHostKeyChecking=no -o ConnectionAttempts=10"),
-)
 OVER_UCX = (
     *("-mca", "oob_tcp_if_include", "eth0", "-mca", "pml", "ucx", "-mca", "btl", "self,vader"),
     *("-x", "UCX_UD_VERBS_ETH_DGID_CHECK=n"),  # for soft RoCE
 )
 OVER_TCP = ("-mca", "pml", "ob1", "-mca", "btl", "self,tcp")
-AGAIN = ("sh", "-c", 'until "$@"; do sleep 1; done', "sh")  # a worker's name may come after its readiness
 # Without it, ssh to a worker that serves already is repeated until the other one does: TCP segments beside the rails.
 SSHD_LISTENS = {"exec": {"command": ["grep", "-q", ":0016 .* 0A ", "/proc/net/tcp"]}, "periodSeconds": 10}
 
@@ -55,7 +50,8 @@ def describe_job(fabric: str, transport: Sequence[str]) -> dict:
     job["metadata"] = {"name": f"exchange-{fabric}", "namespace": rails.NAMESPACE, "labels": labels}
     job["spec"].setdefault("runPolicy", {})["cleanPodPolicy"] = "None"  # the workers are looked at when all is done
     launcher, worker = (job["spec"]["mpiReplicaSpecs"][name] for name in ("Launcher", "Worker"))
-    ranks.simplify(launcher["template"], mpi_image.NAME, [*AGAIN, *LAUNCH, *transport, "sh", "-c", RANK])
+    launch = ranks.build_launch(2, "node", *transport, "sh", "-c", RANK)
+    ranks.simplify(launcher["template"], mpi_image.NAME, launch)
     ranks.simplify(worker["template"], mpi_image.NAME, ["sh", "-c", mpi_image.SSHD])
     launcher["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": layout.NODES[0]}
     job["spec"]["launcherCreationPolicy"] = "WaitForWorkersReady"
@@ -78,23 +74,12 @@ async def exchange(resolving_nodes, real_site, load_image):
         manifests.build("ConfigMap", "script", data={"exchange.py": SCRIPT}), namespace=rails.NAMESPACE
     )
 
-    async def find_log() -> str:
-        pods = await plane.api.list("Pod", rails.NAMESPACE, labels="training.kubeflow.org/job-role=launcher")
-        ended = [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Succeeded"]
-        return await plane.kubectl("logs", f"--namespace={rails.NAMESPACE}", ended[0]) if ended else ""
-
-    async def explain() -> str:
-        options = (f"--namespace={rails.NAMESPACE}",)
-        seen = await plane.kubectl("get", "pods,events", *options, "--output=wide")
-        labels = "--selector=training.kubeflow.org/job-role=launcher"
-        return seen + await plane.kubectl("logs", *options, labels, "--tail=30", check=False)
-
     @contextlib.asynccontextmanager
     async def run_exchange(fabric: str, transport: Sequence[str]) -> AsyncIterator[list[ranks.Rank]]:
         job, selector = describe_job(fabric, transport), "training.kubeflow.org/job-role=worker"
         async with ranks.run_job(real_site, job, selector, 2, seconds=900) as workers:
             assert {worker.node for worker in workers} == set(resolving_nodes)
-            log = await waiting.wait(find_log, seconds=600, describe=explain)
+            log = await ranks.wait_launcher_log(real_site, rails.NAMESPACE, seconds=600)
             assert sorted(re.findall(r"^RANK (\d) received all$", log, re.MULTILINE)) == ["0", "1"], log
             yield workers
 
@@ -107,8 +92,7 @@ async def test_mpi_ranks_exchange_bytes_over_the_rails(resolving_nodes, exchange
     async with exchange("checked", OVER_UCX) as workers:
         segments = [await traffic.count_segments(worker) for worker in workers]
     packets = 2 * SIZE * TIMES // traffic.MTU // UCX_RAILS  # of both directions
-    devices = [layout.name_device(rail) for rail in range(UCX_RAILS)]
-    await traffic.check_packets(resolving_nodes, before, dict.fromkeys(devices, packets * 9 // 10))
+    await traffic.check_packets(resolving_nodes, before, dict.fromkeys(layout.DEVICES[:UCX_RAILS], packets * 9 // 10))
     assert max(segments) < traffic.SEGMENTS, "by ssh and Open MPI's daemons"
 
 

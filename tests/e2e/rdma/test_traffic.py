@@ -9,7 +9,6 @@ from realnode import layout, pods, rails, ranks, rdma_image, traffic
 
 pytestmark = pytest.mark.timeout(1800)
 NODE = layout.VIRTUAL_NODES[0]
-SUBNETS = [f"192.168.{rail + 2}" for rail in range(layout.RAILS)]
 
 
 async def check_job(nodes, site, name: str, fabric: str, get_gid) -> None:
@@ -18,7 +17,7 @@ async def check_job(nodes, site, name: str, fabric: str, get_gid) -> None:
     job = rails.describe_job(name, fabric, rdma_image.NAME, traffic.SLEEP)
     async with ranks.run_job(site, job, f"volcano.sh/job-name={name}", 2, seconds=900) as (client, server):
         assert {client.node, server.node} == set(nodes)
-        used = await traffic.write_on_each_rail(nodes, client, server, SUBNETS, get_gid)
+        used = await traffic.write_on_each_rail(nodes, client, server, layout.SUBNETS, get_gid)
     assert not used[client] & used[server], "the index of a pod's GID differs by node"
 
 

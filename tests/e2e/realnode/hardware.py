@@ -11,6 +11,7 @@ from typing import Any
 from realnode import layout, roots
 
 GPUS = 8
+GPU_FILES = {f"nvidia{index}" for index in range(GPUS)}  # in /dev
 SHARES = 16  # how many pods may share an RDMA device
 SYSFS = pathlib.Path("/run/railwright-sysfs")  # `class` below it is what a container gets as /sys/class
 FUNCTION_SYSFS = pathlib.Path("/run/railwright-function-sysfs")  # likewise, for a container with virtual functions
@@ -84,7 +85,7 @@ def _nodes(*names: str) -> list[dict[str, str]]:
 
 def make_gpus() -> None:
     """Make the device files of all GPUs."""
-    _make_devices(["nvidiactl", *(f"nvidia{index}" for index in range(GPUS))])
+    _make_devices(["nvidiactl", *GPU_FILES])
 
 
 def make_verbs() -> None:

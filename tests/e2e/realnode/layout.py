@@ -15,6 +15,8 @@ BRIDGE = "lan"
 COMMAND_PORT = 7000  # of a virtual node
 RAILS = 4
 MTU = 9000  # of the rails
+SUBNETS = [f"192.168.{rail + 2}" for rail in range(RAILS)]  # of 360 Smart Cloud's networks
+DEVICES = [f"mlx5_{rail}" for rail in range(RAILS)]  # RDMA devices of the rails
 FUNCTIONS = 8  # virtual functions of each node, two on a rail's bridge
 NODES = ("node-a", "node-b")
 VIRTUAL_NODES = ("node-c", "node-d")  # virtual machines with RDMA devices, which join for single tests
@@ -85,7 +87,7 @@ def name_interface(rail: int) -> str:
 
 def name_device(rail: int) -> str:
     """Return the name of a rail's RDMA device."""
-    return f"mlx5_{rail}"
+    return DEVICES[rail]
 
 
 def name_function(index: int) -> str:

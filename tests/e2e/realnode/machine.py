@@ -3,6 +3,7 @@
 Imports only the standard library, as `builds` does.
 """
 
+import functools
 import os
 import pathlib
 import shutil
@@ -48,18 +49,6 @@ def _check_tools() -> str:
     return f"programs are missing: {', '.join(missing)}" if missing else ""
 
 
-def _check_namespaces() -> str:
-    return _attempt("namespaces cannot be made", *_NAMESPACES, "true")
-
-
-def _check_overlay() -> str:
-    return _attempt("no overlay over / can be mounted", *_NAMESPACES, "sh", "-ec", _OVERLAY, "sh", "/tmp")
-
-
-def _check_links() -> str:
-    return _attempt("no bridge, veth and macvlan can be made", *_NAMESPACES, "sh", "-ec", _LINKS)
-
-
 def _check_cgroups() -> str:
     if is_unified():
         offered = (CGROUPS / "cgroup.subtree_control").read_text().split()
@@ -92,8 +81,8 @@ def _attempt(message: str, *command: str) -> str:
 _CHECKS: tuple[Callable[[], str], ...] = (
     _check_system,
     _check_tools,
-    _check_namespaces,
-    _check_overlay,
-    _check_links,
+    functools.partial(_attempt, "namespaces cannot be made", *_NAMESPACES, "true"),
+    functools.partial(_attempt, "no overlay over / can be mounted", *_NAMESPACES, "sh", "-ec", _OVERLAY, "sh", "/tmp"),
+    functools.partial(_attempt, "no bridge, veth and macvlan can be made", *_NAMESPACES, "sh", "-ec", _LINKS),
     _check_cgroups,
 )

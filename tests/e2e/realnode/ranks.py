@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from plane import api, conditions
+from plane import api, conditions, waiting
 
 from realnode import layout, site
 
@@ -108,6 +108,33 @@ async def run_job(
         yield [Rank(running, namespace, pod["metadata"]["name"], node=pod["spec"]["nodeName"]) for pod in pods]
     finally:
         await running.plane.remove_pods(namespace)
+
+
+def build_launch(count: int, place: str, *options: str) -> list[str]:
+    """Return the start of a launcher's command, before the program: `count` ranks of Open MPI, mapped by `place`.
+
+    It is tried again, because a worker's name may come after its readiness.
+    """
+    again = ("sh", "-c", 'until "$@"; do sleep 1; done', "sh")
+    launch = ("orterun", "--allow-run-as-root", "-np", str(count), "-bind-to", "none", "-map-by", place)
+    remote = ("-mca", "plm_rsh_args", "-o StrictHostKeyChecking=no -o ConnectionAttempts=10")
+    return [*again, *launch, *remote, *options]
+
+
+async def wait_launcher_log(running: site.Site, namespace: str, *, seconds: float) -> str:
+    """Wait until the launcher of the only MPIJob of a namespace has succeeded, and return its log."""
+    plane, label, inside = running.plane, "training.kubeflow.org/job-role=launcher", f"--namespace={namespace}"
+
+    async def find_log() -> str:
+        pods = await plane.api.list("Pod", namespace, labels=label)
+        ended = [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Succeeded"]
+        return await plane.kubectl("logs", inside, ended[0]) if ended else ""
+
+    async def explain() -> str:
+        seen = await plane.kubectl("get", "pods,events", inside, "--output=wide")
+        return seen + await plane.kubectl("logs", inside, f"--selector={label}", "--tail=30", check=False)
+
+    return await waiting.wait(find_log, seconds=seconds, describe=explain)
 
 
 def simplify(template: api.Object, image: str, command: Sequence[str]) -> None:

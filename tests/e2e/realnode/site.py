@@ -7,8 +7,7 @@ import asyncio
 import contextlib
 import os
 import pathlib
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from collections.abc import AsyncIterator
 
 from plane import binaries, waiting
 
@@ -77,6 +76,7 @@ class Site:
         """Return the settings of a node of the site."""
         number = [*layout.NODES, *layout.VIRTUAL_NODES].index(name) + 1
         binds = (str(self.folder), str(binaries.cache()))
+        debian_programs = self.ready.packages / "usr/bin"
         return layout.Node(
             name=name,
             number=number,
@@ -86,14 +86,11 @@ class Site:
             credentials=str(self.plane.certificates.folder),
             programs=str(self.ready.programs),
             kubelet=str(self.ready.programs / "kubelet"),
-            containerd=str(self._locate_containerd(name)),
+            containerd=str(debian_programs if name == layout.NODES[0] else self.ready.programs / "containerd"),
             debian=str(self.ready.packages),
             binds=binds,
             libraries=self.ready.libraries,
         )
-
-    def _locate_containerd(self, name: str) -> pathlib.Path:
-        return self.ready.packages / "usr/bin" if name == layout.NODES[0] else self.ready.programs / "containerd"
 
     def _name_cgroup(self, name: str) -> str:
         return f"railwright-{os.getpid()}-{name}"
@@ -103,21 +100,16 @@ class Site:
         for worker in nodes:
             conditions = {entry["type"]: entry["status"] for entry in worker["status"].get("conditions", [])}
             assert conditions.get("Ready") == "True", f"{worker['metadata']['name']}: {conditions}"
-            assert _count_resources(worker["status"].get("allocatable", {})) == _RESOURCES, worker["status"]
+            amounts = worker["status"].get("allocatable", {}).items()
+            assert sum("/" in name and int(amount) > 0 for name, amount in amounts) == _RESOURCES, worker["status"]
         return len(nodes) == len(self.nodes)
 
     def _explain(self) -> str:
         logs = [self.logs / name / f"{program}.log" for name in self.nodes for program in ("node", "kubelet")]
-        tails = [f"{path}:\n{_tail(path)}" for path in logs if path.exists()]
-        return "both nodes to be ready with all devices\n" + "\n".join(tails)
-
-
-def _count_resources(allocatable: Mapping[str, Any]) -> int:
-    return sum("/" in name and int(amount) > 0 for name, amount in allocatable.items())
-
-
-def _tail(path: pathlib.Path) -> str:
-    return "\n".join(path.read_text(errors="replace").splitlines()[-15:])
+        lines = ["both nodes to be ready with all devices"]
+        for path in filter(pathlib.Path.exists, logs):
+            lines += [f"{path}:", *path.read_text(errors="replace").splitlines()[-15:]]
+        return "\n".join(lines)
 
 
 def logs_in(folder: pathlib.Path) -> pathlib.Path:

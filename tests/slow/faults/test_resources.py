@@ -61,9 +61,7 @@ async def test_58_servers_survive_exhausted_file_descriptors_and_a_full_disk(tmp
     assert opened > 1000
     for caller in callers:
         caller.writer.transport.abort()
-    async with asyncio.timeout(shell.PATIENCE):
-        while not await is_admitting(server):  # noqa: ASYNC110 - what is looked at has no event
-            await asyncio.sleep(0.05)
+    await shell.until(lambda: is_admitting(server))
     assert (await server.ops("/readyz")).status == 200
     await first.close()
     assert await server.end() == 0

@@ -1,6 +1,5 @@
 """Faults of connections to the API server: streams that are cut, fall silent or do not open; over real sockets."""
 
-import asyncio
 import pathlib
 import time
 
@@ -22,10 +21,12 @@ async def test_07_without_an_api_server_only_the_webhook_stays_ready(stub, tmp_p
     options = ("--plain-http", "--kubeconfig", api_stub.kubeconfig(tmp_path, stub.port), "--policy", str(POLICY))
     webhook = await started("webhook", *options)
     extender = await started("extender", *options, "--stale-seconds=2")
-    async with asyncio.timeout(shell.PATIENCE):
-        while (answer := await extender.ops("/readyz")).status == 200:  # noqa: ASYNC110 - what is looked at has no event
-            await asyncio.sleep(0.05)
-    assert "no contact for too long" in answer.body.decode()
+
+    async def find_refusal() -> str:
+        answer = await extender.ops("/readyz")
+        return "" if answer.status == 200 else answer.body.decode()
+
+    assert "no contact for too long" in await shell.until(find_refusal)
     assert (await webhook.ops("/readyz")).status == 200
     caller = await webhook.open()
     answer = await caller.ask(admitting.review(admitting.pod(), namespace="prod"), path="/mutate/pods?timeout=5s")
@@ -43,7 +44,7 @@ async def test_13_a_half_open_watch_connection_is_closed_when_no_data_arrives(st
     async with Proxy(stub.port) as proxy:
         client._access.configuration.host = f"http://127.0.0.1:{proxy.port}"
         source, cache, restarts = watch(quiet_seconds=0.5)
-        await cache.until(lambda: "b" in cache.objects)
+        await shell.until(lambda: "b" in cache.objects)
         proxy.silent = True
         stub.watches[0] = [event("ADDED", node("c", 7)), None]
         began = time.monotonic()
@@ -51,7 +52,7 @@ async def test_13_a_half_open_watch_connection_is_closed_when_no_data_arrives(st
         noticed = time.monotonic() - began
         assert time.monotonic() - connected > 0.5
         proxy.silent = False
-        await cache.until(lambda: "c" in cache.objects)
+        await shell.until(lambda: "c" in cache.objects)
         assert noticed < 10
         assert cache.replaced == 1
         assert stub.watched_from()[-1] == "6"
@@ -65,7 +66,7 @@ async def test_14_an_incomplete_watch_line_is_dropped(stub, watch):
     stub.watches.extend([[event("ADDED", node("b", 7)), whole[: cuts[0]]], *([whole[:cut]] for cut in cuts[1:])])
     stub.watches.append([whole, None])
     _, cache, restarts = watch()
-    await cache.until(lambda: set(cache.objects) == {"b", "c"})
+    await shell.until(lambda: set(cache.objects) == {"b", "c"})
     assert stub.watched_from() == ["5", "7", "7", "7", "7"]
     assert (cache.replaced, cache.changes) == (1, ["+b", "+c"])
     assert "unread" not in restarts
@@ -76,7 +77,7 @@ async def test_15_an_event_of_three_mebibytes_is_read(stub, watch):
     large = event("ADDED", node("big", 6, x="y" * (3 << 20)))
     stub.watches.append([large, event("ADDED", node("next", 7)), None])
     _, cache, restarts = watch()
-    await cache.until(lambda: "next" in cache.objects)
+    await shell.until(lambda: "next" in cache.objects)
     assert len(cache.objects["big"].metadata.labels["x"]) == 3 << 20
     assert (cache.replaced, restarts) == (1, [])
 
@@ -86,5 +87,5 @@ async def test_16_requests_to_a_busy_api_server_are_repeated(stub, watch, code):
     stub.lists.extend([status(code, "busy"), listing(node("a"), version=5)])
     stub.watches.append([None])
     _, cache, restarts = watch()
-    await cache.until(lambda: "a" in cache.objects)
+    await shell.until(lambda: "a" in cache.objects)
     assert restarts == [str(code)]
