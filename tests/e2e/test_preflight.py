@@ -6,7 +6,6 @@ The devices' sysfs is made of files, because no module of the machine can be loa
 import re
 
 import pytest
-from plane import waiting
 from realnode import layout, pods, rails
 
 pytestmark = pytest.mark.main
@@ -40,15 +39,7 @@ async def test_a_pod_with_ready_rails_starts(installed, start):
 
 async def test_preflight_stops_a_pod_whose_rails_have_a_smaller_mtu(installed, start):
     name = await start("oversized")
-
-    async def find_message() -> str:
-        pod = await installed.plane.api.get("Pod", name, rails.NAMESPACE)
-        assert pod["status"]["phase"] == "Failed", pod["status"]
-        (preflight,) = pod["status"]["initContainerStatuses"]
-        assert preflight["state"]["terminated"]["exitCode"] == 1
-        return str(preflight["state"]["terminated"]["message"])
-
-    message = await waiting.wait(find_message, seconds=180, describe="preflight to fail")
+    message = await pods.wait_preflight(installed.plane.api, rails.NAMESPACE, name, "Failed")
     for rail in range(layout.RAILS):
         assert f"net{rail + 1}" in message
     assert "9000" in message

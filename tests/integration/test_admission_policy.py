@@ -127,20 +127,11 @@ async def _expect(plane, pod: api.Object, namespace: str, *, is_missed: bool) ->
     """Wait until a pod is denied or accepted with a warning, or accepted: policies see a changed label late."""
 
     async def is_answered() -> bool:
-        answer = await _answer(plane, pod, namespace)
+        answer = await plane.api.find_rejection(pod, namespace) or " ".join(plane.api.warnings)
         assert NOT_INJECTED in answer if is_missed else not answer, answer
         return True
 
     await waiting.wait(is_answered, seconds=5, describe="the answer to follow the labels")
-
-
-async def _answer(plane, pod: api.Object, namespace: str) -> str:
-    """Return the error or warnings of the API server for a pod; "" if it accepts the pod silently."""
-    try:
-        await plane.api.create(pod, namespace=namespace, dry_run=True)
-    except api.ApiError as error:
-        return error.message
-    return " ".join(plane.api.warnings)
 
 
 async def test_a_namespace_label_replaces_the_denial_by_a_warning(plane, guarded):

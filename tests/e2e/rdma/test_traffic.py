@@ -4,7 +4,6 @@ import json
 import re
 
 import pytest
-from plane import waiting
 from realnode import layout, pods, rails, ranks, rdma_image, traffic
 
 pytestmark = pytest.mark.timeout(1800)
@@ -56,22 +55,15 @@ async def test_pods_that_share_a_node_write_on_each_rail(virtual_nodes, real_sit
         await real_site.plane.remove_namespace(namespace)
 
 
-async def read_preflight(site, name: str, phase: str) -> str:
-    """Wait until a pod has a phase, and return its preflight's message."""
-
-    async def find_message() -> str:
-        seen = await site.plane.api.get("Pod", name, rails.NAMESPACE)
-        assert seen["status"]["phase"] == phase, seen["status"]
-        (preflight,) = seen["status"]["initContainerStatuses"]
-        return str(preflight["state"]["terminated"]["message"])
-
-    return await waiting.wait(find_message, seconds=900, describe=f"preflight of {name} to end, and {phase}")
+async def wait_preflight(site, name: str, phase: str) -> str:
+    """Wait until a pod on a virtual node has a phase, and return its preflight's message."""
+    return await pods.wait_preflight(site.plane.api, rails.NAMESPACE, name, phase, seconds=900)
 
 
 async def run_on(site, create, pod: dict) -> tuple[ranks.Rank, str]:
     """Create a pod, wait until it runs, and return it with its preflight's message."""
     name = (await create(pod))["metadata"]["name"]
-    message = await read_preflight(site, name, "Running")
+    message = await wait_preflight(site, name, "Running")
     print(f"{name}: {message}")
     return ranks.Rank(site, rails.NAMESPACE, name), message
 
@@ -79,14 +71,14 @@ async def run_on(site, create, pod: dict) -> tuple[ranks.Rank, str]:
 async def test_preflight_stops_a_pod_whose_rail_has_no_link(real_site, resolving_nodes, create):
     async with traffic.cut(resolving_nodes[NODE], 2):
         name = (await create(pods.describe("no-link", "checked", on=NODE, restartPolicy="Never")))["metadata"]["name"]
-        message = await read_preflight(real_site, name, "Failed")
+        message = await wait_preflight(real_site, name, "Failed")
     assert "rail2 mlx5_2: port 1 is DOWN" in message, message
     assert set(re.findall(r"rail\d mlx5_\d: ", message)) == {"rail2 mlx5_2: "}, message
 
 
 async def test_preflight_stops_a_pod_without_the_networks_of_its_rails(real_site, resolving_nodes, create):
     pod = pods.describe("no-network", "checked", on=NODE, restartPolicy="Never", skip="networks")
-    message = await read_preflight(real_site, (await create(pod))["metadata"]["name"], "Failed")
+    message = await wait_preflight(real_site, (await create(pod))["metadata"]["name"], "Failed")
     for rail in range(layout.RAILS):
         assert f"rail{rail} mlx5_{rail}: no RoCE v2 GID of an address of the pod" in message, message
 

@@ -37,6 +37,19 @@ def describe(
     return manifests.pod(name, fabric, limits=limits, annotations=added or None, **spec)
 
 
+async def wait_preflight(client: api.Api, namespace: str, name: str, phase: str, *, seconds: float = 180) -> str:
+    """Wait until a pod has a phase, and return the message of its preflight, which has ended."""
+
+    async def find_message() -> str:
+        status = (await client.get("Pod", name, namespace))["status"]
+        assert status["phase"] == phase, status
+        (preflight,) = status["initContainerStatuses"]
+        assert preflight["state"]["terminated"]["exitCode"] == (1 if phase == "Failed" else 0)
+        return str(preflight["state"]["terminated"]["message"])
+
+    return await waiting.wait(find_message, seconds=seconds, describe=f"preflight of {name} to end, and {phase}")
+
+
 async def wait_ready(client: api.Api, namespace: str, name: str, *, seconds: float = 180) -> api.Object:
     """Wait until a pod is ready and return it; its state and events are in the failure."""
 

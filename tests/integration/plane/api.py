@@ -65,6 +65,14 @@ class Api:
             self._volcano_jobs.add(name)
         return created
 
+    async def find_rejection(self, manifest: Object, namespace: str) -> str:
+        """Create an object by dry run. Return the message of its rejection, "" if it is accepted."""
+        try:
+            await self.create(manifest, namespace=namespace, dry_run=True)
+        except ApiError as error:
+            return error.message
+        return ""
+
     async def ensure(self, manifest: Object) -> None:
         """Create an object unless there is one of its name."""
         try:
@@ -107,21 +115,19 @@ class Api:
 
     async def delete(self, kind: str, name: str, namespace: str | None = None, *, grace: int | None = None) -> None:
         """Delete an object, if it exists, and in the background the objects that it owns."""
-        options: Object = {"propagationPolicy": "Background"}
-        if grace is not None:
-            options["gracePeriodSeconds"] = grace
         try:
-            await self.request("DELETE", await self._path(kind, namespace, name), body=options)
+            await self._delete(await self._path(kind, namespace, name), grace)
         except ApiError as error:
             if error.status != 404:
                 raise
 
     async def delete_all(self, kind: str, namespace: str, *, grace: int | None = None) -> None:
         """Delete every object of a kind in a namespace."""
-        options: Object = {"propagationPolicy": "Background"}
-        if grace is not None:
-            options["gracePeriodSeconds"] = grace
-        await self.request("DELETE", await self._path(kind, namespace), body=options)
+        await self._delete(await self._path(kind, namespace), grace)
+
+    async def _delete(self, path: str, grace: int | None) -> None:
+        options = {"propagationPolicy": "Background"} | ({} if grace is None else {"gracePeriodSeconds": grace})
+        await self.request("DELETE", path, body=options)
 
     async def request(
         self,

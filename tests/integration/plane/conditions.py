@@ -85,10 +85,7 @@ async def wait_established(client: api.Api, *names: str) -> None:
 
 async def _wait_served(client: api.Api, group_version: str, plural: str) -> None:
     async def is_listed() -> bool:
-        try:
-            resources = (await client.request("GET", f"/apis/{group_version}"))["resources"]
-        except api.ApiError as error:
-            raise AssertionError(str(error)) from None
+        resources = (await client.request("GET", f"/apis/{group_version}"))["resources"]
         return plural in [resource["name"] for resource in resources]
 
     await waiting.wait(is_listed, describe=f"{plural} of {group_version} to be served")

@@ -70,11 +70,7 @@ async def _wait_in_force(client: api.Api, labels: dict[str, str], pod: api.Objec
     await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 
     async def is_noticed() -> bool:
-        try:
-            await client.create(pod, namespace=name, dry_run=True)
-        except api.ApiError as error:
-            return "has not injected" in error.message
-        return any("has not injected" in warning for warning in client.warnings)
+        return "has not injected" in (await client.find_rejection(pod, name) or " ".join(client.warnings))
 
     await waiting.wait(is_noticed, describe=f"an admission policy to be in force for namespaces labelled {labels}")
     await client.delete("Namespace", name)

@@ -4,7 +4,7 @@ import json
 
 import pytest_asyncio
 import yaml
-from plane import api, audit_log, guard, manifests, ports, registration, waiting
+from plane import audit_log, guard, manifests, ports, registration, waiting
 from plane import site as sites
 
 INJECTION, FABRIC = "railwright.io/injection", "railwright.io/fabric"
@@ -53,23 +53,6 @@ async def shipped(plane):
         await plane.api.delete(CONFIGURATION, name)
 
 
-async def create(plane, namespace: str, tree: dict) -> dict:
-    """Create the object by dry run and return it. Fails with the message of a rejection, as `waiting.wait` expects."""
-    try:
-        return await plane.api.create(tree, namespace=namespace, dry_run=True)
-    except api.ApiError as error:
-        raise AssertionError(error.message) from None
-
-
-async def read_rejection(plane, namespace: str, tree: dict) -> str:
-    """Return the message with which a create request is rejected; "" if it is accepted."""
-    try:
-        await create(plane, namespace, tree)
-    except AssertionError as rejection:
-        return str(rejection)
-    return ""
-
-
 def read_deployment() -> dict:
     documents = yaml.safe_load_all((sites.BASE / "webhook.yaml").read_text())
     return next(document for document in documents if document["kind"] == "Deployment")
@@ -82,15 +65,15 @@ async def test_03_only_opted_in_pods_need_a_webhook(plane, namespace, site, ship
     await shipped(port)
 
     async def is_injected() -> bool:
-        return is_whole(await create(plane, namespace, pod(fabric="ib")))
+        return is_whole(await plane.api.create(pod(fabric="ib"), namespace=namespace, dry_run=True))
 
     await waiting.wait(is_injected, describe="the shipped configuration to be in force")
     await site.webhook.stop()
-    message = await read_rejection(plane, namespace, pod(fabric="ib"))
+    message = await plane.api.find_rejection(pod(fabric="ib"), namespace)
     assert 'failed calling webhook "pods.railwright.io"' in message, message
     job = manifests.workload("Job", pod())
     job["metadata"]["labels"] = {FABRIC: "ib"}
-    assert 'failed calling webhook "workloads.railwright.io"' in await read_rejection(plane, namespace, job)
+    assert 'failed calling webhook "workloads.railwright.io"' in await plane.api.find_rejection(job, namespace)
     ours = read_deployment()
     replica = {"apiVersion": "v1", "kind": "Pod", **ours["spec"]["template"]}
     replica["metadata"] = {**replica["metadata"], "name": "webhook-0", "namespace": sites.NAMESPACE}
@@ -107,7 +90,7 @@ async def test_03_only_opted_in_pods_need_a_webhook(plane, namespace, site, ship
         "a workload whose template alone has the label": (namespace, template_alone),
     }
     for name, (where, tree) in unaffected.items():
-        assert await read_rejection(plane, where, tree) == "", name
+        assert await plane.api.find_rejection(tree, where) == "", name
     await site.start_webhook(f"--listen=127.0.0.1:{port}")
     await waiting.wait(is_injected, describe="an opted-in pod to be injected again")
 
@@ -123,7 +106,7 @@ async def test_04_pods_that_pass_an_unavailable_webhook_are_counted(plane, names
     await shipped(ports.free(), pods="Ignore")
 
     async def has_failed_open() -> bool:
-        message = await read_rejection(plane, namespace, pod(fabric="ib"))
+        message = await plane.api.find_rejection(pod(fabric="ib"), namespace)
         assert "railwright has not injected" in message, "called or not, it does not pass"
         return count_failed_open(await plane.api.request("GET", "/metrics")) > before
 
@@ -131,7 +114,7 @@ async def test_04_pods_that_pass_an_unavailable_webhook_are_counted(plane, names
     await plane.api.patch("Namespace", namespace, {"metadata": {"labels": {"railwright.io/uninjected": "warn"}}})
 
     async def is_warned() -> bool:
-        assert not await read_rejection(plane, namespace, pod(fabric="ib"))
+        assert not await plane.api.find_rejection(pod(fabric="ib"), namespace)
         return any("railwright has not injected" in warning for warning in plane.api.warnings)
 
     await waiting.wait(is_warned, describe="a pod to pass with a warning")
@@ -167,7 +150,7 @@ async def test_55_pods_are_injected_or_rejected_while_their_namespace_opts_in(pl
         """Wait until the namespace's label has an effect on new pods."""
 
         async def is_settled() -> bool:
-            if (message := await read_rejection(plane, namespace, pod("probe"))) or not opted_in:
+            if (message := await plane.api.find_rejection(pod("probe"), namespace)) or not opted_in:
                 assert not message, message
             return is_whole(await plane.api.create(pod("probe"), namespace=namespace, dry_run=True)) is opted_in
 
