@@ -94,7 +94,7 @@ def check_replicas(snapshot: Snapshot, server: str) -> Result:
             missing = f"ConfigMap {POLICY} does not exist"
             detail = f"{detail}; replicas need a policy to become ready, and {missing}"
             return fail(detail, rows.CREATE_POLICY, lasting=True)
-        fix = f"kubectl -n {NAMESPACE} describe pods -l {selector}; of a pod that runs: {read_log}"
+        fix = f"kubectl -n {NAMESPACE} describe pods -l {selector}; log of a running pod: {read_log}"
         return fail(detail, fix, lasting=needs_policy)
     if stale:
         apply = "apply the roles again: {apply}"

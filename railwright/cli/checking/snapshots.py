@@ -1,4 +1,4 @@
-"""Reads a cluster into the snapshot that all rows judge: all sources concurrently, then dry runs and metrics.
+"""Reads a cluster into the snapshot that all checks judge: all sources concurrently, then dry runs and metrics.
 
 Failed calls become reasons in the snapshot, never exceptions.
 """

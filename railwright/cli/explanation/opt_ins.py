@@ -73,7 +73,7 @@ async def find_cluster_cause(client: clients.Client) -> str:
 _MAX_OWNERS = 4  # of a pod, one above the other: the longest known chain is Job, JobSet and TrainJob
 
 
-async def read_workloads(client: clients.Client, metadata: views.ObjectMeta) -> Sequence[templates.Workload]:
+async def read_owners(client: clients.Client, metadata: views.ObjectMeta) -> Sequence[templates.Workload]:
     """Return the owners of a pod that are of known kinds and may be read, the closest first."""
     workloads: list[templates.Workload] = []
     while (owner := metadata.controller) is not None and len(workloads) < _MAX_OWNERS:

@@ -79,7 +79,7 @@ async def _explain_uninjected(client: clients.Client, pod: job_pods.Pod, record:
     if names.FABRIC in pod.metadata.labels or names.INJECTION in pod.metadata.annotations:
         return record
     uninjected, warnings = "", list(record.warnings)
-    for workload in await opt_ins.read_workloads(client, pod.metadata):
+    for workload in await opt_ins.read_owners(client, pod.metadata):
         title = f"{workload.kind.name} {workload.metadata.name}"
         unpassed = (warning.text for warning in keys.check_label(workload.kind, workload.label, workload.templates))
         if not uninjected and (problem := keys.explain_uncopied_label(workload) or next(unpassed, "")):

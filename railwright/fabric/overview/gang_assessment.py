@@ -32,7 +32,7 @@ _POLICY_WARNS = reason.Reason(
     PlacementCode.FABRIC_UNDEFINED, "there is no policy, or it is in mode warn, so no plan is made for these pods"
 )
 _DOMAINS_UNDEFINED = reason.Reason(
-    PlacementCode.DOMAINS_UNDEFINED, "the policy names no domains: leaves and crossings are not modelled"
+    PlacementCode.DOMAINS_UNDEFINED, "the policy names no domains: leaves and uplinks are not modelled"
 )
 
 
@@ -139,7 +139,7 @@ class Assessor:
         return GangMembers(key=membership.GangKey(pod.key), size=1, members=(member,))
 
     def build_request(self, pod: object_info.PodInfo) -> scheduling_request.SchedulingRequest | None:
-        """Return a request for a pod with all nodes as candidates; None if no rails are planned for it."""
+        """Return a scheduling request for a pod with all nodes as candidates; None if no rails are planned for it."""
         if pod.reduced is None:
             return None
         nodes = tuple(self.cluster.nodes)

@@ -129,7 +129,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """An overview of the fabrics and gangs of one cluster."""
+    """The fabrics, leaves and gangs of one cluster at one moment."""
 
     source: str  # address of the cluster, or the snapshot's file
     policy: str  # digest; "" without a policy

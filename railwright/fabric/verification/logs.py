@@ -54,7 +54,7 @@ Devices = tuple[tuple[Port, ...], ...]
 
 
 class Channel(NamedTuple):
-    """A connection to another node."""
+    """A connection of NCCL to another node, and the number of the device that carries it."""
 
     device: int
     direct: bool  # GPUDirect RDMA

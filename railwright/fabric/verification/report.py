@@ -49,7 +49,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The assessment of a whole job."""
+    """Whether a job ran over RDMA on every rail, with the assessment of each pod."""
 
     state: str
     line: str

@@ -220,7 +220,7 @@ def test_each_defect_fails_only_its_row_with_a_fix(name):
     assert all(result.hint for result in matches)
 
 
-def test_every_row_has_a_test_that_breaks_it():
+def test_every_row_has_a_defect_that_fails_it():
     elsewhere = {"api-reachable", "dry-run"}
     assert set(command.ROWS) == {anchor for _, anchor, _, _ in BREAKS.values()} | elsewhere
 
@@ -304,7 +304,7 @@ SCALE = "kubectl -n railwright-system scale deployment"
         (clear(f"{WEBHOOK}-secret"), WAIT),
         (put_hook("policy.railwright.io", "", "clientConfig", "caBundle"), WAIT),
         (put("deployments", WEBHOOK, 1, "status", "readyReplicas"),
-         "; of a pod that runs: kubectl -n railwright-system logs -l app"),
+         "; log of a running pod: kubectl -n railwright-system logs -l app"),
         (put("deployments", WEBHOOK, 0, "spec", "replicas"), f"{SCALE} {WEBHOOK} --replicas=2"),
         (put("deployments", "railwright-certs", 0, "spec", "replicas"), f"{SCALE} railwright-certs --replicas=1"),
     ],

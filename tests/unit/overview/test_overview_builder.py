@@ -225,7 +225,7 @@ def test_a_broken_rail_is_the_reason_of_a_placed_gang_and_named_to_its_other_pod
     ]
 
 
-def test_a_broken_rail_and_shared_nics_are_both_reasons():
+def test_a_gang_with_a_broken_rail_and_shared_nics_has_both_as_reasons():
     nodes = [placing.mark_broken(placing.build_node("a-0", "a", rails_each=100), "rail1")]
     assessed = Cluster(nodes, [share("x", "a-0"), share("g", "a-0")]).gang()
     (why,) = assessed.why
@@ -332,7 +332,7 @@ def test_a_gang_whose_fabric_the_policy_lacks_has_the_fabric_and_the_fix_as_its_
 
 def test_a_policy_without_domains_is_a_reason_of_a_gang():
     cluster = Cluster(placing.build_leaves(a=2), gang("a-00", "a-01"), policy=placing.build_policy(domains=[]))
-    assert cluster.gang().why[0].message == "the policy names no domains: leaves and crossings are not modelled"
+    assert cluster.gang().why[0].message == "the policy names no domains: leaves and uplinks are not modelled"
 
 
 def test_the_fabric_of_a_gang_is_taken_from_its_pods_with_rails():

@@ -208,7 +208,7 @@ LOGS = st.lists(st.sampled_from(sorted(PUBLISHED)), min_size=1, max_size=3, uniq
 
 
 @given(LOGS, st.integers())
-def test_the_order_of_lines_and_of_pods_does_not_matter(names, seed):
+def test_a_report_is_the_same_for_any_order_of_log_lines(names, seed):
     every = [line for name in names for line in lines(name)]
     shuffled = every[:]
     random.Random(seed).shuffle(shuffled)  # noqa: S311 - it has to repeat
