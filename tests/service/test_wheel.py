@@ -33,7 +33,7 @@ def test_the_wheel_has_four_packages_and_the_licence_alone(wheel):
     }
 
 
-def test_an_installed_wheel_runs_with_its_data(wheel, tmp_path):
+def test_commands_of_an_installed_wheel_find_their_data_files(wheel, tmp_path):
     """It is installed into a folder that comes before this repository, beside the dependencies of the tests."""
     installed = tmp_path / "installed"
     install = [UV, "pip", "install", "--quiet", "--no-deps", "--python", sys.executable, "--target", installed, wheel]

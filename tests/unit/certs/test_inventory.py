@@ -25,7 +25,7 @@ def test_a_certificate_is_kept_until_the_last_third_of_its_life():
     assert not inventory.matches_spec(SERVING, WEBHOOK, ca=CA, now=NOW + 21 * DAY)
 
 
-def test_a_certificate_without_a_new_host_is_issued_again():
+def test_a_certificate_that_lacks_a_host_is_issued_again():
     more = inventory.CertificateSpec("webhook", "railwright-webhook", pki.Usage.SERVER, (*WEBHOOK.hosts, "b.svc"))
     assert not inventory.matches_spec(SERVING, more, ca=CA, now=NOW)
 
@@ -93,12 +93,12 @@ def look(trees, *hooks):
         rotation.Keyring(NEW, None, TRUSTED),
     ],
 )
-def test_a_keyring_is_read_as_it_was_written(keyring):
+def test_a_written_keyring_is_read_back_unchanged(keyring):
     stored = secret(installation._format_keyring(keyring))
     assert look({"ca": stored}).keyring == keyring
 
 
-def test_the_webhooks_with_another_ca_bundle_are_outdated():
+def test_webhooks_with_another_ca_bundle_than_the_given_one_are_outdated():
     looked = look({}, hook("pods", OLD.certificate_pem), hook("workloads"))
     assert [name.rpartition("/")[2] for name in looked.bundles] == ["pods", "workloads"]
     assert looked.list_outdated_webhooks("MutatingWebhookConfiguration", OLD.certificate_pem) == [(1, "workloads")]

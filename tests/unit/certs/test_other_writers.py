@@ -190,7 +190,7 @@ async def test_a_ca_bundle_that_another_writer_overwrites_is_written_every_ten_s
     assert event["message"].startswith("cainjector overwrites the caBundle of pods.railwright.io whenever")
 
 
-async def test_a_step_counts_as_repeated_until_ten_minutes_pass_without_any():
+async def test_a_step_counts_as_repeated_until_ten_minutes_pass_without_a_step():
     watcher = certificates.Watcher(argparse.Namespace(), Cluster(), Site().rotator)
     publish, renew = (rotation.Step(action, "because") for action in (rotation.Action.PUBLISH, rotation.Action.RENEW))
     made = [(publish, 0), (renew, 1), (publish, 5), (publish, 10), (publish, 700), (renew, 701)]

@@ -271,7 +271,7 @@ def test_a_ca_restored_from_a_backup_issues_new_certificates_without_failed_hand
     assert len(world.keyring.trusted) == 1
 
 
-def test_certificates_and_ca_follow_their_own_schedules():
+def test_certificates_and_ca_are_renewed_after_two_thirds_of_their_validity():
     world = World()
     world.settled()
     first = world.keyring.active_ca

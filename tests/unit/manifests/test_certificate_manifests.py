@@ -42,7 +42,7 @@ def test_secrets_are_shipped_empty_and_the_rotator_may_write_no_other_secret():
     assert (rule["resourceNames"], set(rule["verbs"])) == ([installation.CONFIGURATION], {"get", "patch"})
 
 
-def test_no_other_account_may_read_a_secret():
+def test_only_the_account_of_the_rotator_may_read_secrets():
     for document in ALL:
         if document["kind"] in ("Role", "ClusterRole") and document["metadata"]["name"] != "railwright-certs":
             assert not any("secrets" in rule.get("resources", ()) for rule in document["rules"]), document["metadata"][
@@ -69,7 +69,7 @@ def test_the_certs_command_accepts_the_arguments_of_its_deployment():
     assert settings.parse_address(parsed.ops_listen).port == port["containerPort"]
 
 
-def test_one_rotator_runs_at_a_time():
+def test_the_deployment_runs_one_rotator_at_a_time():
     spec = find_document("Deployment")["spec"]
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 

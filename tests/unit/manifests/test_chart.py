@@ -52,7 +52,7 @@ def test_a_chart_value_of_null_counts_as_unset(value):
     assert ran.stdout == subprocess.run(render, capture_output=True, text=True, check=True).stdout
 
 
-def test_the_defaults_and_the_shipped_values_are_valid():
+def test_the_shipped_values_files_match_the_values_schema():
     for path in sorted(CHART.glob("values*.yaml")):
         jsonschema.validate(yaml.safe_load(path.read_text()), SCHEMA)
 

@@ -103,7 +103,7 @@ def test_a_negative_gid_index_leaves_the_choice_to_nccl(tmp_path):
     assert read_conf(result.files["nccl.conf"])["NCCL_IB_GID_INDEX"] == "-1"
 
 
-def test_for_device_files_without_devices_the_fix_is_the_mode_of_network_namespaces(tmp_path):
+def test_if_device_files_exist_without_devices_the_fix_names_the_netns_mode(tmp_path):
     node = sysfs_trees.Node(tmp_path)
     rail = ("--transport=roce", "--rail=rail0,device=mlx5_0")
     assert "the device plugin on the node" in run(tmp_path, *rail).line
@@ -227,7 +227,7 @@ def test_a_device_name_with_unsafe_characters_is_not_written(tmp_path, name):
     assert read_env(result) == {"NVSHMEM_ENABLE_NIC_PE_MAPPING": "1"}
 
 
-def test_files_are_readable_by_every_user(tmp_path):
+def test_files_of_the_preflight_are_readable_by_every_user(tmp_path):
     sysfs_trees.build_roce(tmp_path)
     run(tmp_path, *ROCE)
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "run").iterdir()} == {0o644}
@@ -239,7 +239,7 @@ def call(*options: str) -> tuple[int, str]:
         return preflight.main(options, {}), printed.getvalue()
 
 
-def test_with_warn_every_error_writes_all_files(tmp_path, monkeypatch):
+def test_with_the_option_warn_all_files_are_written_after_any_error(tmp_path, monkeypatch):
     """A missing file stops the ranks' container for ever."""
     wrong = ("--transport=roce", "--option-of-a-newer-webhook", "--write", str(tmp_path))
     assert call(*wrong)[0] == 2
@@ -298,7 +298,7 @@ def test_the_preflight_waits_until_the_gid_of_an_ended_pod_with_its_address_is_g
         ["--transport=roce", "--address-range=x"],
     ],
 )
-def test_wrong_usage_exits_2(options):
+def test_wrong_options_of_the_preflight_exit_with_2(options):
     code, printed = call(*options)
     assert (code, "usage:" in printed) == (2, True)
 
@@ -323,7 +323,7 @@ def test_addresses_behind_thousands_of_routes_are_found(tmp_path):
     assert run(tmp_path, *ROCE).line.startswith("4 rails ready")
 
 
-def test_malformed_lines_are_skipped_and_valid_ones_beside_them_count(tmp_path):
+def test_malformed_lines_in_proc_and_sys_are_skipped(tmp_path):
     node = sysfs_trees.build_roce(tmp_path)
     node.write("/sys/class/net/net\u00b2/mtu", "\u00b2")
     for name, line in (

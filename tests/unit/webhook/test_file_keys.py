@@ -27,7 +27,7 @@ class Api:
         return answer
 
 
-async def test_an_api_server_that_cannot_be_asked_about_file_keys_keeps_its_last_answer(monkeypatch, caplog):
+async def test_the_last_answer_about_file_keys_counts_while_the_api_server_fails(monkeypatch, caplog):
     monkeypatch.setattr(file_keys, "_PAUSE_SECONDS", 0.0)
     api, applied = Api(LOST, b"{}", b'{"fileKeyRef": {}}', LOST, INVALID), []
     with caplog.at_level(logging.WARNING), pytest.raises(asyncio.CancelledError):

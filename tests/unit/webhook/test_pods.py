@@ -28,7 +28,7 @@ def test_a_pod_that_did_not_opt_in_is_allowed_unchanged():
     assert answer(body).keys() == {"uid", "allowed"}
 
 
-def test_a_refusal_names_the_fix():
+def test_the_rejection_of_an_unknown_fabric_lists_the_allowed_ones():
     response = answer(review(pod(label="g")))
     assert not response["allowed"]
     assert response["status"]["code"] == 403
@@ -113,13 +113,13 @@ def test_audit_annotations_of_a_rejection_name_fabric_and_code_and_are_limited()
     assert len(answer(review(pod()), policy)["auditAnnotations"]["rails"]) == 1024
 
 
-def test_a_dry_run_gets_the_same_answer_and_is_marked():
+def test_a_dry_run_of_a_pod_gets_the_same_answer():
     answer = pods.answer_review(review(pod(), dryRun=True), BY, facts)
     assert answer.dry_run
     assert answer.body == pods.answer_review(review(pod()), BY, facts).body
 
 
-def test_events_about_a_refusal_are_on_the_owner_except_on_a_dry_run():
+def test_the_owner_of_a_rejected_pod_gets_an_event_except_on_a_dry_run():
     tree = pod(label="g")
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
     tree["metadata"]["ownerReferences"] = [owner]
@@ -138,7 +138,7 @@ MANY = [{"name": f"N{n}", "value": "v"} for n in range(10_000)]
 
 
 @pytest.mark.parametrize("tree", [pod(gpus(8, env=MANY)), pod(gpus(8), annotations={"note": "," * 20_000})])
-def test_a_rejection_for_size_names_the_limit_and_the_fix(tree):
+def test_the_rejection_of_a_pod_with_too_many_values_names_the_limit_and_the_fix(tree):
     answered = pods.answer_review(review(tree), BY, facts)
     response = json.loads(answered.body)["response"]
     assert not response["allowed"]

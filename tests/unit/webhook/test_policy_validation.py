@@ -184,7 +184,7 @@ def test_an_address_range_without_addresses_of_the_networks_is_a_warning(range_,
         )
 
 
-def test_gpus_that_no_node_has_are_a_warning():
+def test_a_number_of_gpus_per_node_that_no_node_has_is_a_warning():
     text = ROCE + "    gpusPerNode: 16\n"
     nodes = [{"nvidia.com/gpu": 4}, {"nvidia.com/gpu": 8, "x.y/vf": 1}]
     cluster = (LANS, {}, {"nvidia.com/gpu", "x.y/vf"}, nodes)
@@ -196,7 +196,7 @@ def test_gpus_that_no_node_has_are_a_warning():
     assert "warnings" not in answer({"policy.yaml": text.replace("16", "8")}, cluster=cluster)
 
 
-def test_a_network_whose_configuration_is_no_json_is_a_warning():
+def test_a_network_whose_cni_configuration_is_no_json_is_a_warning():
     configurations = dict.fromkeys(LANS, ipam.read_configuration('{"type": "macvlan",}'))
     (warning,) = answer({"policy.yaml": ROCE}, cluster=(LANS, configurations))["warnings"]
     assert warning.startswith(

@@ -41,7 +41,7 @@ def network(name: str, resource: str | None = None) -> views.NetworkAttachmentDe
     return msgspec.convert({"metadata": metadata}, views.NetworkAttachmentDefinition)
 
 
-def test_facts_are_none_before_the_first_full_list():
+def test_namespace_networks_and_resources_are_unknown_before_the_first_full_list():
     known = state.State()
     known.networks.upsert(network("a"))
     known.nodes.upsert(node("n", a="1"))

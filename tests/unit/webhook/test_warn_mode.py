@@ -24,7 +24,7 @@ def answer(tree, by, at=None):
     return reply, response, jsonpatch.apply_patch(tree, operations)
 
 
-def test_a_pod_is_admitted_unchanged_with_a_warning_that_names_what_enforcing_adds():
+def test_in_mode_warn_a_pod_is_admitted_unchanged_with_a_warning_that_lists_the_changes():
     reply, response, after = answer(pod(gpus(8)), BY_POLICY)
     assert after == pod(gpus(8))
     assert (reply.outcome, reply.fabric, reply.role) == ("would-patch", "f", "worker")
@@ -43,7 +43,7 @@ def test_a_pod_is_admitted_unchanged_with_a_warning_that_names_what_enforcing_ad
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_pod_that_enforcing_would_reject_is_admitted_with_the_reason(tree, code):
+def test_in_mode_warn_a_pod_that_enforcing_would_reject_is_admitted_with_the_reason(tree, code):
     reply, response, after = answer(tree, BY_POLICY)
     assert response["allowed"]
     assert (reply.outcome, reply.reason) == ("would-refuse", "")
@@ -53,7 +53,7 @@ def test_a_pod_that_enforcing_would_reject_is_admitted_with_the_reason(tree, cod
     assert after == tree
 
 
-def test_a_pod_of_a_namespace_that_is_not_cached_yet_is_admitted():
+def test_in_mode_warn_a_pod_is_admitted_while_its_namespace_is_not_cached():
     tree = pod(gpus(8), label=None)
     at = build_facts(namespace_labels=None, watched=True)
     assert not answer(tree, ENFORCED, at)[1]["allowed"]

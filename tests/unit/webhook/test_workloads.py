@@ -78,7 +78,7 @@ def update(row: frameworks.WorkloadKind, tree: dict, old: dict, by=BY) -> dict:
 
 
 @pytest.mark.parametrize("row", NESTED, ids=format_id)
-def test_an_update_without_a_changed_template_is_not_patched(row):
+def test_an_update_of_a_workload_is_not_patched_if_no_template_changes(row):
     old = create(row, write(row))
     new = copy.deepcopy(old)
     new["metadata"]["annotations"] = {"a": "b"}
@@ -114,7 +114,7 @@ def test_a_leader_template_that_is_absent_or_empty_gets_no_patch(leader):
     assert (response["allowed"], paths) == (True, {"workerTemplate"})
 
 
-def test_a_replica_type_that_is_null_has_no_template():
+def test_a_kubeflow_job_with_a_replica_type_of_null_is_allowed_without_a_patch():
     row = working.get_kind("PyTorchJob.kubeflow.org")
     tree = {"metadata": {"name": "w", "labels": {FABRIC: "f"}}, "spec": {"pytorchReplicaSpecs": {"Worker": None}}}
     assert working.get_response(working.review(row, tree), BY).keys() == {"uid", "allowed"}
@@ -189,7 +189,7 @@ def test_an_update_of_an_immutable_template_restores_its_claims(row, by):
 
 
 @pytest.mark.parametrize("row", NESTED, ids=format_id)
-def test_an_unchanged_manifest_does_not_change_a_template_with_claims(row):
+def test_applying_an_unchanged_manifest_again_keeps_the_claims_of_a_template(row):
     written = write(row)
     old = create(row, written, CLAIMS)
     merged = copy.deepcopy(old)  # kubectl adds what the manifest has, and leaves what it never had
