@@ -154,7 +154,7 @@ class Watcher:
         return output.OK
 
     async def _rotate(self) -> None:
-        """Check the certificates every `--every`, at once after a step, and 10 s after a step that repeats."""
+        """Check the certificates at the interval of --every; at once after a step, or after 10 s if it repeats."""
         while True:
             pause = self._arguments.every.total_seconds()
             try:
@@ -171,7 +171,7 @@ class Watcher:
             await asyncio.sleep(pause)
 
     def count_repeats(self, step: rotation.Step, now: float) -> int:
-        """Return how often a step was made before, since the last ten minutes without any step.
+        """Return how often a step was made before. Ten minutes without any step reset the count.
 
         A step repeats if another client undoes it, or if it has no effect.
         """

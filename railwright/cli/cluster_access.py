@@ -147,7 +147,7 @@ async def select_installation(client: clients.Client, namespace: str) -> str:
 
 
 async def _find_installations(client: clients.Client, namespace: str) -> Sequence[Installation]:
-    """Return the installations of a namespace ("": of all) by labels of Deployments; () if these cannot be listed."""
+    """Return the installations in a namespace, or in all for "", sorted; () if Deployments cannot be listed."""
     scope = f"namespaces/{parse.quote(namespace, safe='')}/" if namespace else ""
     try:
         deployments = await watch_wire.list_objects(

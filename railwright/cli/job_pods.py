@@ -67,28 +67,29 @@ class Pod(views.Pod, frozen=True):
 
         The message is that of the preflight, otherwise its exit code.
         """
-        for status in self.status.init_container_statuses or ():
-            if status.name == names.PREFLIGHT_CONTAINER:
-                state = status.state or {}
-                waiting = state.get("waiting") or {}
-                if (reason := waiting.get("reason")) in _NOT_PULLED:
-                    cause = waiting.get("message") or reason
-                    return f"image {status.image} of init container {status.name} cannot be pulled: {cause}"
-                ended = state.get("terminated") or (status.last_state or {}).get("terminated") or {}
-                if code := ended.get("exitCode"):
-                    default = f"init container {status.name} failed with exit code {code}, {ended.get('reason', '')}"
-                    return str(ended.get("message") or default).strip()
-        return ""
+        status = self._preflight
+        state = status.state or {}
+        waiting = state.get("waiting") or {}
+        if (reason := waiting.get("reason")) in _NOT_PULLED:
+            cause = waiting.get("message") or reason
+            return f"image {status.image} of init container {status.name} cannot be pulled: {cause}"
+        ended = state.get("terminated") or (status.last_state or {}).get("terminated") or {}
+        if not (code := ended.get("exitCode")):
+            return ""
+        default = f"init container {status.name} failed with exit code {code}, {ended.get('reason', '')}"
+        return str(ended.get("message") or default).strip()
 
     @property
     def preflight_warning(self) -> str:
         """Return the message of railwright's init container if it has passed and warns; "" otherwise."""
-        for status in self.status.init_container_statuses or ():
-            ended = (status.state or {}).get("terminated") or {}
-            message = str(ended.get("message") or "").strip()
-            if status.name == names.PREFLIGHT_CONTAINER and ended.get("exitCode") == 0 and "warning: " in message:
-                return message
-        return ""
+        ended = (self._preflight.state or {}).get("terminated") or {}
+        message = str(ended.get("message") or "").strip()
+        return message if ended.get("exitCode") == 0 and "warning: " in message else ""
+
+    @property
+    def _preflight(self) -> _ContainerStatus:
+        statuses = self.status.init_container_statuses or ()
+        return next((status for status in statuses if status.name == names.PREFLIGHT_CONTAINER), _ContainerStatus())
 
 
 def parse_object(command: str, words: Sequence[str]) -> tuple[str, str] | None:

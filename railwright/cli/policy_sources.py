@@ -100,8 +100,8 @@ async def is_unenforced(client: clients.Client) -> bool:
 async def describe_disabled(client: clients.Client) -> str:
     """Return a message with the fix if `railwright disable` has deleted the webhooks, otherwise "". Raise ClusterError.
 
-    The copy that `disable` keeps is not enough, because an upgrade may have created the webhooks again. It is enough
-    for a caller who may not read webhooks. A caller who may not read the copy gets "".
+    The webhooks are looked for even if the copy exists that `disable` keeps, because an upgrade may have created them
+    again. For a caller who may not read webhooks, the copy decides. A caller who may not read the copy gets "".
     """
     copy = f"/api/v1/namespaces/{installed_names.NAMESPACE}/configmaps/{installed_names.DISABLED}"
     webhooks = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{installed_names.INSTALLATION}"

@@ -109,7 +109,7 @@ class Switch:
         output.print_change(f"{self._would}{verb} {what}")
 
     async def _read_objects(self, kind: str) -> list[Object]:
-        """Return the installation's objects of a kind."""
+        """Return the webhooks or the policy bindings of the installation, by `kind`."""
         body = json.loads(await self._client.get(_PATHS[kind]))
         policies = {f"{self._name}-{policy}" for policy in _POLICIES}
         return [

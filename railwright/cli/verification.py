@@ -99,7 +99,7 @@ def _verify_job(arguments: argparse.Namespace, kind: str, name: str) -> int:
     namespace, name = job_pods.resolve_name(arguments, kind, name)
     expected = report.ExpectedRails(arguments.rails)
 
-    async def read(client: clients.Client) -> report.Report:
+    async def read_logs(client: clients.Client) -> report.Report:
         pods = await job_pods.find_pods(client, namespace, kind, name)
         by_pod = {} if expected.rails is not None else await _read_expectations(client, namespace, pods)
         containers = [(pod, container) for pod in pods for container in _choose_containers(pod)]
@@ -111,7 +111,7 @@ def _verify_job(arguments: argparse.Namespace, kind: str, name: str) -> int:
         result = report.assess_logs([(log.pod.metadata.name, log.lines) for log in found], expected, by_pod)
         return _complete_report(result, found, pods)
 
-    return _print_report(cluster_access.run(arguments, read), arguments)
+    return _print_report(cluster_access.run(arguments, read_logs), arguments)
 
 
 async def _read_expectations(
@@ -122,7 +122,7 @@ async def _read_expectations(
     They are those that the pod's preflight found, otherwise the number in its injection record.
     """
 
-    async def read(pod: job_pods.Pod) -> report.ExpectedRails:
+    async def read_expectation(pod: job_pods.Pod) -> report.ExpectedRails:
         found = found_rails.FoundRails()
         if any(container.name == names.PREFLIGHT_CONTAINER for container in pod.spec.init_containers or ()):
             path = f"/api/v1/namespaces/{namespace}/pods/{pod.metadata.name}/log"
@@ -135,7 +135,8 @@ async def _read_expectations(
         return report.ExpectedRails(len(intent.read_record(pod).rails or ()) or None)
 
     by_pod: dict[str, report.ExpectedRails] = {}
-    for pod, own in zip(pods, await cluster_access.gather(read, pods, at_once=_MAX_CONCURRENT_LOGS), strict=True):
+    expectations = await cluster_access.gather(read_expectation, pods, at_once=_MAX_CONCURRENT_LOGS)
+    for pod, own in zip(pods, expectations, strict=True):
         by_pod[pod.metadata.name] = own
         by_pod.setdefault(pod.spec.hostname or pod.metadata.name, own)  # as NCCL names the host
     return by_pod
@@ -243,7 +244,7 @@ async def _read_counters(
     """Return the counters of each pod by its name. Print a note about each pod whose counters cannot be read."""
     readings: dict[str, counters.Reading] = {}
 
-    async def read(pod: job_pods.Pod) -> None:
+    async def read_pod(pod: job_pods.Pod) -> None:
         name, container = pod.metadata.name, next(iter(_choose_containers(pod)))
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/exec"
         try:
@@ -254,5 +255,5 @@ async def _read_counters(
             reason = error.message if isinstance(error, errors.ApiError) else error.sentence
             output.print_note(f"{name} container {container}: cannot read its counters: {reason}")
 
-    await cluster_access.gather(read, pods, at_once=_MAX_CONCURRENT_LOGS)
+    await cluster_access.gather(read_pod, pods, at_once=_MAX_CONCURRENT_LOGS)
     return readings

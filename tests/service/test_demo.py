@@ -45,7 +45,7 @@ def test_the_gang_takes_fewer_leaves_with_railwright_than_without():
     assert all("railwright.io/injection" in pod["metadata"]["annotations"] for pod in pods)
 
 
-def test_a_terminal_shows_a_status_and_then_the_card():
+def test_the_demo_shows_a_status_line_and_then_the_card_on_a_terminal():
     code, output = terminals.capture(["demo"], 80)
     assert code == 0
     assert output.startswith("\r\x1b[Kstarting…\r\x1b[K"), "the first byte, before any library is imported"

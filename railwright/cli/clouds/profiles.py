@@ -66,7 +66,7 @@ class Profile(msgspec.Struct, frozen=True, dict=True):
 
 @functools.cache
 def list_profiles() -> Sequence[Profile]:
-    """Return all profiles, by name."""
+    """Return the profiles of all clouds, sorted by name."""
     profiles = []
     for name in sorted(folder.name for folder in _FOLDER.iterdir() if folder.is_dir()):
         text = (_FOLDER / name / "profile.yaml").read_text(encoding="utf-8")

@@ -67,7 +67,7 @@ def _format_card(cluster: scenario.Cluster, outcome: scenario.Outcome) -> Iterat
     yield from map(_join_columns, without, placed)
     legend = f"{_POD} node of the job   {_FREE} free   {_BUSY} busy   a group: the nodes of one leaf switch"
     yield ((legend, "dim"),)
-    yield ((f"Bandwidth: both placements over RDMA, uplinks {uplinks:g}:1. Modelled, not measured.", "dim"),)
+    yield ((f"Bandwidth is modelled: both placements over RDMA, uplinks oversubscribed {uplinks:g}:1.", "dim"),)
     yield ()
     yield from (((purpose, ""), (command, "bold")) for purpose, command in _NEXT)
 
