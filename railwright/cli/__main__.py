@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _open_closed_streams()
     _replace_unencodable_characters(sys.stdout)
     try:
-        code = _run(given)
+        code = _run_command(given)
         sys.stdout.flush()
     except output.UnreadableError as error:
         print(f"railwright: {error}", file=sys.stderr)
@@ -96,7 +96,7 @@ def _replace_unencodable_characters(stream: TextIO) -> None:
         stream.reconfigure(errors="replace")
 
 
-def _run(words: Sequence[str]) -> int:
+def _run_command(words: Sequence[str]) -> int:
     """Import and run the command that the first word names."""
     first, rest = (words[0], words[1:]) if words else ("", ())
     if first in programs.PROGRAMS:

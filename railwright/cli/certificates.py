@@ -35,17 +35,14 @@ def rotate(arguments: argparse.Namespace) -> int:
     try:
         for host in inventory.list_hosts("webhook", arguments.namespace, arguments.host):
             pki.build_general_name(host)
-        listen = settings.parse_address(arguments.ops_listen)
     except ValueError as error:
         raise output.UnreadableError(f"certs: {error}") from None
-    except argparse.ArgumentTypeError as error:
-        raise output.UnreadableError(f"--ops-listen {error}") from None
     if not arguments.watch:
         return cluster_access.run(arguments, functools.partial(rotate_once, arguments))
     logs.configure()
 
     async def watch(client: clients.Client) -> int:
-        return await Watcher(arguments, client, _build_rotator(arguments, client)).run(listen)
+        return await Watcher(arguments, client, _build_rotator(arguments, client)).run(arguments.ops_listen)
 
     return cluster_access.run(arguments, watch)
 

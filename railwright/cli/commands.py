@@ -8,10 +8,14 @@ import argparse
 import datetime as dt
 import pathlib
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from certs import schedules
 from railwright.cli import options, output
 from railwright.cli.options import CLUSTER, FILENAMES, POLICY, SOURCES, Command, Option, build_flag, build_value
+
+if TYPE_CHECKING:
+    from railwright.serving import settings
 
 _DEFAULT_WAIT = 300.0  # seconds, for --wait without a value
 _PROFILES = sorted(
@@ -21,6 +25,13 @@ _OF_MANIFEST, _OF_POD = "options for a manifest", "options for a pod"
 _INSTALLATION = options.build_namespace(
     "Namespace of the installation (default: found by the labels of its Deployments)."
 )
+
+
+def parse_address(text: str) -> "settings.Address":
+    """Return the address HOST:PORT to listen on. Raises ArgumentTypeError."""
+    from railwright.serving import settings  # imports libraries, for which --help must not wait
+
+    return settings.parse_address(text)
 
 
 def parse_duration(text: str) -> dt.timedelta:
@@ -158,6 +169,7 @@ _CLUSTER_COMMANDS = {
                 "--listen HOST:PORT",
                 "Address to listen on, loopback only (default: %(default)s).",
                 default="127.0.0.1:0",
+                type=parse_address,
             ),
             build_flag("--open", "Open the page in a browser."),
             *SOURCES,
@@ -254,7 +266,12 @@ _CERTS_ACTIONS = {
                 type=parse_duration,
                 default=dt.timedelta(seconds=3),
             ),
-            build_value("--ops-listen HOST:PORT", "Address of probes and metrics (default: :8080).", default=":8080"),
+            build_value(
+                "--ops-listen HOST:PORT",
+                "Address of probes and metrics (default: :8080).",
+                default=":8080",
+                type=parse_address,
+            ),
             options.build_namespace(
                 "Namespace of Services and Secrets (default: $RAILWRIGHT_NAMESPACE, or railwright-system)."
             ),

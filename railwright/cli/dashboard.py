@@ -26,26 +26,18 @@ _POLL_SECONDS = 1.0
 def serve_dashboard(arguments: argparse.Namespace) -> int:
     """Serve the dashboard until stopped and return 0. Raise UnreadableError or ClusterError, also for a used port."""
     options.check_sources(arguments)
+    if not arguments.listen.is_loopback:
+        raise output.UnreadableError(
+            f"--listen {arguments.listen}: is not a loopback address, so everyone who connects would see what you may "
+            "see; listen on 127.0.0.1. For other users, use the extender's --dashboard-listen, which authenticates them"
+        )
     if arguments.snapshot:
         object_files.read_snapshot(arguments.snapshot)
     logging.basicConfig(level=logging.ERROR, format="railwright dashboard: %(message)s")  # the page shows the rest
     try:
-        return asyncio.run(_serve_cluster(arguments, _parse_address(arguments.listen)))
+        return asyncio.run(_serve_cluster(arguments))
     except ports.ListenError as error:
         raise output.UnreadableError(f"dashboard: {error}") from None
-
-
-def _parse_address(text: str) -> settings.Address:
-    try:
-        at = settings.parse_address(text)
-    except argparse.ArgumentTypeError as error:
-        raise output.UnreadableError(f"--listen {error}") from None
-    if not at.is_loopback:
-        raise output.UnreadableError(
-            f"--listen {text}: is not a loopback address, so everyone who connects would see what you may see; listen "
-            "on 127.0.0.1. For other users, use the extender's --dashboard-listen, which authenticates them"
-        )
-    return at
 
 
 async def _report_outages(origin: sources.Sources) -> None:
@@ -58,7 +50,7 @@ async def _report_outages(origin: sources.Sources) -> None:
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _serve_cluster(arguments: argparse.Namespace, at: settings.Address) -> int:
+async def _serve_cluster(arguments: argparse.Namespace) -> int:
     async with contextlib.AsyncExitStack() as stack:
         client, shown = None, f"snapshot {pathlib.Path(arguments.snapshot).name}"
         if not arguments.snapshot:
@@ -76,7 +68,8 @@ async def _serve_cluster(arguments: argparse.Namespace, at: settings.Address) ->
         origin.store.subscribe(lambda store: state.apply_policy(store.current))
         builder = overview_builder.OverviewBuilder(state.cluster, lambda: origin.store.current, state.pools)
         feed = application.Feed(builder, source=shown, list_problems=origin.list_problems)
-        await serve(feed, (*origin.tasks, functools.partial(_report_outages, origin)), at, is_opened=arguments.open)
+        tasks: Sequence[sources.Task] = (*origin.tasks, functools.partial(_report_outages, origin))
+        await serve(feed, tasks, arguments.listen, is_opened=arguments.open)
     return output.OK
 
 

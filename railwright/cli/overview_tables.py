@@ -41,7 +41,7 @@ def show_gangs(arguments: argparse.Namespace) -> int:
         formats.print_document(gangs, arguments.output)
     elif gangs:
         wide = arguments.output == output.WIDE
-        rows = [_format_row(gang, wide=wide) for gang in gangs]
+        rows = [_format_gang(gang, wide=wide) for gang in gangs]
         formats.print_table(_GANG_COLUMNS, rows, styles=[_STYLES.get(gang.state, "") for gang in gangs], wide=wide)
     else:
         waiting = " that wait" if arguments.waiting else ""
@@ -68,7 +68,7 @@ _GANG_COLUMNS = (
 )
 
 
-def _format_row(gang: overview_types.Gang, *, wide: bool) -> tuple[str, ...]:
+def _format_gang(gang: overview_types.Gang, *, wide: bool) -> tuple[str, ...]:
     return (
         gang.namespace,
         gang.name,
@@ -199,7 +199,7 @@ def read_overview(arguments: argparse.Namespace) -> overview_types.Overview:
         policy = object_files.read_policy(arguments.policy)
         fill_caches(watch_specs, object_files.read_snapshot(arguments.snapshot, needs="Node"))
     else:
-        policy, problems = asyncio.run(_open_cluster(arguments, watch_specs))
+        policy, problems = asyncio.run(_read_cluster(arguments, watch_specs))
     builder = assess_gangs(state, policy)
     for problem in problems:
         output.print_note(problem)
@@ -221,7 +221,7 @@ def assess_gangs(state: states.State, policy: policy_model.Policy) -> overview_b
     return builder
 
 
-async def _open_cluster(
+async def _read_cluster(
     arguments: argparse.Namespace, watch_specs: Sequence[reflector.WatchSpec]
 ) -> tuple[policy_model.Policy, list[str]]:
     async with cluster_access.connect(arguments, cluster_access.SNAPSHOT) as client:

@@ -164,15 +164,15 @@ class Switch:
 
 def disable(arguments: argparse.Namespace) -> int:
     """Delete the webhooks and bindings. Return 0, also if there are none. Raise ClusterError or UnreadableError."""
-    return _run(arguments, Switch.disable)
+    return _switch_installation(arguments, Switch.disable)
 
 
 def enable(arguments: argparse.Namespace) -> int:
     """Restore the webhooks and bindings. Return 0, also if none are missing. Raise ClusterError or UnreadableError."""
-    return _run(arguments, Switch.enable)
+    return _switch_installation(arguments, Switch.enable)
 
 
-def _run(arguments: argparse.Namespace, act: Callable[[Switch], Awaitable[None]]) -> int:
+def _switch_installation(arguments: argparse.Namespace, act: Callable[[Switch], Awaitable[None]]) -> int:
     async def select_and_act(client: clients.Client) -> None:
         namespace = await cluster_access.select_installation(client, arguments.namespace)
         from railwright.cluster import installed_names as names  # after the selection, which determines them

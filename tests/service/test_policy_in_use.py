@@ -65,7 +65,7 @@ def store(monkeypatch):
     return send
 
 
-async def test_writing_a_policy_without_a_fabric_in_use_warns_with_the_numbers_of_pods_and_jobs(store):
+async def test_writing_a_policy_that_removes_a_fabric_in_use_warns_with_the_numbers_of_pods_and_jobs(store):
     pods = fabric_users.LabelledPods([msgspec.convert(pod, views.Pod) for pod in PODS], is_complete=True)
     (warning,) = await store(OTHER, pods)
     assert warning == COUNTED

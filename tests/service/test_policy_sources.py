@@ -22,7 +22,7 @@ async def test_the_policy_is_read_from_its_config_map(stub, client):
     ]
 
 
-async def test_an_invalid_policy_is_refused_with_its_errors_and_how_to_edit_it(stub, client):
+async def test_an_invalid_policy_is_an_error_with_its_faults_and_the_command_to_edit_it(stub, client):
     stub.lists.append(config_map(TEXT.replace("tcp", "tpc")))
     with pytest.raises(output.UnreadableError) as refused:
         await policy_sources.fetch_policy(client)
@@ -44,7 +44,7 @@ async def test_the_last_valid_policy_is_used_with_a_note_while_the_policy_is_inv
     assert note.endswith(f"; until it is corrected, the last valid policy is used, from {source}")
 
 
-async def test_a_forbidden_config_map_is_refused_with_the_role_that_may_read_it(stub, client):
+async def test_a_caller_who_may_not_read_the_policy_is_told_the_role_that_may(stub, client):
     stub.lists.append(api_stub.status(403))
     with pytest.raises(output.UnreadableError, match="--policy FILE") as refused:
         await policy_sources.fetch_policy(client)
@@ -52,7 +52,7 @@ async def test_a_forbidden_config_map_is_refused_with_the_role_that_may_read_it(
     assert "the Role railwright-user has this right" in str(refused.value)
 
 
-async def test_a_cluster_without_the_config_map_is_refused(stub, client):
+async def test_a_cluster_without_the_config_map_is_an_error_with_the_possible_causes(stub, client):
     stub.lists.append(api_stub.status(404))
     with pytest.raises(output.UnreadableError) as refused:
         await policy_sources.fetch_policy(client)

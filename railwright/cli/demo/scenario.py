@@ -121,7 +121,7 @@ def build_pod(name: str, namespace: str, node: str, requests: Mapping[str, str])
 def admit_and_place(cluster: Cluster) -> Outcome:
     """Admit the job's pods, and place them with railwright and, at random, without."""
     pods = list(_build_pods(cluster.job))
-    caches = previews.fill_caches(snapshots.read(_write_list(cluster.objects)))
+    caches = previews.fill_caches(snapshots.read(_format_list(cluster.objects)))
     admitted = [previews.preview_admission(pod, cluster.policy, caches).after for pod in pods]
     overview, placed = _assess_placement(cluster, admitted, _choose_nodes(cluster, admitted))
     by_chance = random.Random(_SEED).sample(cluster.idle, len(pods))  # noqa: S311 - it has to repeat
@@ -182,9 +182,9 @@ def _bind_pod(pod: Tree, node: str) -> Tree:
 def _fill_state(cluster: Cluster, pods: Sequence[Tree]) -> states.State:
     """Return the extender's state of the cluster with these additional pods."""
     state = states.State()
-    overview_tables.fill_caches(states.list_watches(state), snapshots.read(_write_list([*cluster.objects, *pods])))
+    overview_tables.fill_caches(states.list_watches(state), snapshots.read(_format_list([*cluster.objects, *pods])))
     return state
 
 
-def _write_list(objects: Sequence[Tree]) -> str:
+def _format_list(objects: Sequence[Tree]) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})

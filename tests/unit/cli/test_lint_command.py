@@ -207,7 +207,7 @@ def test_a_repeated_key_is_a_finding_and_its_last_value_is_linted(lint):
         ),
     ],
 )
-def test_unusable_input_exits_2_and_says_why(lint, arguments, files, reason):
+def test_lint_exits_2_and_names_the_cause_if_it_cannot_use_its_input(lint, arguments, files, reason):
     code, _, err = lint(*arguments, **files)
     assert code == 2
     assert reason in err

@@ -43,7 +43,7 @@ def test_a_short_option_has_the_same_meaning_in_all_commands():
         assert not {option for option in list_options(name) if len(option) == 2} - SHORT.keys()
 
 
-def test_an_option_takes_the_same_value_in_all_commands():
+def test_an_option_that_commands_share_has_the_same_value_name_in_all_of_them():
     for option in ALIKE:
         holders = [find(name, option) for name in LEAVES if option in list_options(name)]
         assert len(holders) > 1
