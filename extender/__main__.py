@@ -124,7 +124,7 @@ async def _report_and_expire(
         await asyncio.sleep(_INTERVAL_SECONDS)
         deciding.scored.forget(time.monotonic())
         state.assumed.expire(state.clock(), assume_seconds)
-        for outcome in gangs.check(time.monotonic()):
+        for outcome in gangs.find_outcomes(time.monotonic()):
             if poster is not None:
                 gang_tracker.post_event(poster, state.cluster, outcome)
             if outcome.attained:

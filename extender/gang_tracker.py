@@ -64,7 +64,7 @@ class GangTracker:
         waits = [now - tracked.since for tracked in self._gangs.values() if not tracked.is_placed]
         return len(waits), max(waits, default=0.0)
 
-    def check(self, now: float) -> Sequence[Outcome]:
+    def find_outcomes(self, now: float) -> Sequence[Outcome]:
         """Return the states of gangs to report since the last call. Call it about once a second."""
         cluster, outcomes, assessed, has_checked = self._state.cluster, list[Outcome](), 0, False
         known = cluster.opted_in_gangs

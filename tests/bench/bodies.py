@@ -16,35 +16,35 @@ TASKS_A_NODE = 20
 _ROOM = dict.fromkeys(clusters.RAILS, 1000) | {clusters.GPU: 8000}
 
 
-def kube(pod: bytes, names: Iterable[str]) -> bytes:
+def build_kube_request(pod: bytes, names: Iterable[str]) -> bytes:
     """Return ExtenderArgs of a nodeCacheCapable extender."""
-    return b'{"Pod":%b,"Nodes":null,"NodeNames":%b}' % (pod, clusters.compact(list(names)).encode())
+    return b'{"Pod":%b,"Nodes":null,"NodeNames":%b}' % (pod, clusters.encode_compact(list(names)).encode())
 
 
-def event(gang: int, rank: int, node: str, *, status: int = 2) -> bytes:
+def build_event(gang: int, rank: int, node: str, *, status: int = 2) -> bytes:
     """Return an allocate (2) or deallocate (1) event of a task."""
-    return b'{"task":%b}' % task(gang, rank, node=node, status=status)
+    return b'{"task":%b}' % build_task(gang, rank, node=node, status=status)
 
 
-def prioritize(of: bytes, nodes: Sequence[bytes]) -> bytes:
+def build_prioritize(of: bytes, nodes: Sequence[bytes]) -> bytes:
     """Return a prioritize request: the task and a NodeInfo for each node."""
     return b'{"task":%b,"nodes":[%b]}' % (of, b",".join(nodes))
 
 
-def task(gang: int, rank: int, *, node: str = "", status: int = 1, opted: bool = True) -> bytes:
+def build_task(gang: int, rank: int, *, node: str = "", status: int = 1, opted: bool = True) -> bytes:
     """Return a TaskInfo of one of Volcano's gangs, as large as the captured one."""
     text = _task_text(opted).replace("@gang@", f"volcano-{gang}").replace("@rank@", str(rank))
     return text.replace('"@status@"', str(status)).replace("@node@", node).encode()
 
 
-def node_info(name: str, *, padded: bool) -> bytes:
+def build_node_info(name: str, *, padded: bool) -> bytes:
     """Return a NodeInfo with all devices idle: padded to 150 KB, or with the fields of an empty node only."""
     return _node_info_text(padded).replace("@name@", name).encode()
 
 
 @functools.cache
 def _task_text(opted: bool) -> str:  # noqa: FBT001 - told by its name there
-    tree = json.loads(json.dumps(clusters.captured("volcano.json")["task"]))
+    tree = json.loads(json.dumps(clusters.read_captured("volcano.json")["task"]))
     pod = tree["Pod"]
     names = {"name": "@gang@-@rank@", "namespace": "train", "uid": "uid-@gang@-@rank@"}
     tree |= {"UID": names["uid"], "Name": names["name"], "Namespace": "train", "Job": "train/@gang@"}
@@ -56,26 +56,26 @@ def _task_text(opted: bool) -> str:  # noqa: FBT001 - told by its name there
     if not opted:
         del pod["metadata"]["labels"]["railwright.io/fabric"]
     environment = pod["spec"]["containers"][0]["env"]
-    while len(clusters.compact({"task": tree})) < EVENT_BYTES:
+    while len(clusters.encode_compact({"task": tree})) < EVENT_BYTES:
         environment.append({"name": f"SETTING_{len(environment)}", "value": "a value of the usual length"})
-    return clusters.compact(tree)
+    return clusters.encode_compact(tree)
 
 
 @functools.cache
 def _node_info_text(padded: bool) -> str:  # noqa: FBT001 - told by its name there
-    tree: dict[str, Any] = json.loads(json.dumps(clusters.captured("volcano.json")["node"]))
+    tree: dict[str, Any] = json.loads(json.dumps(clusters.read_captured("volcano.json")["node"]))
     tree["Name"] = "@name@"
     for amounts in ("Idle", "Allocatable", "Capacity"):
         tree[amounts]["ScalarResources"] |= _ROOM
-    tree["Node"] = json.loads(clusters.node("@name@", 0, bulky=padded))
+    tree["Node"] = json.loads(clusters.build_node("@name@", 0, bulky=padded))
     if padded:
-        daemon = json.loads(clusters.pod("@pod@", on="@name@", devices=False))
+        daemon = json.loads(clusters.build_pod("@pod@", on="@name@", devices=False))
         resident = json.loads(_task_text(opted=False).replace('"@status@"', "32"))
         resident |= {"Pod": daemon, "Job": "", "NodeName": "@name@"}
         for number in range(TASKS_A_NODE):
             name = f"daemon-{number}"
-            text = clusters.compact(resident).replace("@pod@", name).replace("@gang@-@rank@", name)
+            text = clusters.encode_compact(resident).replace("@pod@", name).replace("@gang@-@rank@", name)
             tree["Tasks"][f"train/{name}"] = json.loads(text)
-        short = NODE_INFO_BYTES - len(clusters.compact(tree))
+        short = NODE_INFO_BYTES - len(clusters.encode_compact(tree))
         tree["Node"]["metadata"]["annotations"] = {"example.com/inventory": "x" * max(0, short)}
-    return clusters.compact(tree)
+    return clusters.encode_compact(tree)

@@ -66,38 +66,38 @@ class Cluster:
         held = set(self.taken)
         return [name for number, name in enumerate(self.names) if number not in held]
 
-    def nodes(self) -> Iterator[bytes]:
+    def list_nodes(self) -> Iterator[bytes]:
         """Yield each node as JSON."""
         for number, name in enumerate(self.names):
-            yield node(name, self.leaves[number])
+            yield build_node(name, self.leaves[number])
 
-    def pods(self) -> Iterator[bytes]:
+    def list_pods(self) -> Iterator[bytes]:
         """Yield each pod as JSON: those that hold a node, daemons on all nodes, and the waiting gangs."""
         for count, number in enumerate(self.taken):
-            yield pod(f"held-{count // 16}-{count % 16}", group=f"held-{count // 16}", on=self.names[number])
+            yield build_pod(f"held-{count // 16}-{count % 16}", group=f"held-{count // 16}", on=self.names[number])
         for count in range(self.shape.pods - len(self.taken)):
-            yield pod(f"daemon-{count}", on=self.names[count % self.shape.nodes], devices=False)
+            yield build_pod(f"daemon-{count}", on=self.names[count % self.shape.nodes], devices=False)
         for gang in range(self.shape.kube_gangs):
-            yield from (kube_pod(gang, rank) for rank in range(GANG))
+            yield from (build_kube_pod(gang, rank) for rank in range(GANG))
         for gang, size in enumerate(self.shape.volcano_gangs):
-            yield from (pod(f"volcano-{gang}-{rank}", group=f"volcano-{gang}") for rank in range(size))
+            yield from (build_pod(f"volcano-{gang}-{rank}", group=f"volcano-{gang}") for rank in range(size))
 
-    def volcano_groups(self) -> Iterator[bytes]:
+    def list_volcano_groups(self) -> Iterator[bytes]:
         """Volcano's PodGroups."""
         return (_group(f"volcano-{gang}", size) for gang, size in enumerate(self.shape.volcano_gangs))
 
-    def kube_groups(self) -> Iterator[bytes]:
+    def list_kube_groups(self) -> Iterator[bytes]:
         """Yield the PodGroups of scheduler-plugins and of Kubernetes: each gang has both."""
         return (_group(f"kube-{gang}", GANG) for gang in range(self.shape.kube_gangs))
 
 
-def kube_pod(gang: int, rank: int, *, on: str = "") -> bytes:
+def build_kube_pod(gang: int, rank: int, *, on: str = "") -> bytes:
     """Return a pod of one of kube-scheduler's gangs."""
     name, group = f"kube-{gang}-{rank}", f"kube-{gang}"
-    return pod(name, group=group, label=PLUGINS_GROUP, on=on)
+    return build_pod(name, group=group, label=PLUGINS_GROUP, on=on)
 
 
-def pod(
+def build_pod(
     name: str,
     *,
     group: str = "",
@@ -113,26 +113,26 @@ def pod(
     return text.encode()
 
 
-def node(name: str, leaf: int, *, bulky: bool = True) -> bytes:
+def build_node(name: str, leaf: int, *, bulky: bool = True) -> bytes:
     """Return a node with 8 GPUs and one device a rail."""
     text = _node_text(bulky).replace("@name@", name).replace("@leaf@", f"leaf-{leaf:03}")
     return text.replace("@spine@", f"spine-{leaf // SPINE_LEAVES:02}").encode()
 
 
 @functools.cache
-def captured(name: str) -> Any:
+def read_captured(name: str) -> Any:
     """Return a captured body of tests/data/wire."""
     return json.loads((WIRE / name).read_text())
 
 
-def compact(tree: Any) -> str:
+def encode_compact(tree: Any) -> str:
     """Return compact JSON, as Go writes it."""
     return json.dumps(tree, separators=(",", ":"))
 
 
 @functools.cache
 def _pod_text(devices: bool, label: str, bound: bool) -> str:  # noqa: FBT001 - named there
-    tree = json.loads(json.dumps(captured("volcano.json")["task"]["Pod"]))
+    tree = json.loads(json.dumps(read_captured("volcano.json")["task"]["Pod"]))
     metadata, spec = tree["metadata"], tree["spec"]
     metadata |= {"name": "@name@", "namespace": "train", "uid": "uid-@name@"}
     metadata["labels"] = {"railwright.io/fabric": "roce", "volcano.sh/task-index": "@rank@"} if devices else {}
@@ -154,7 +154,7 @@ def _pod_text(devices: bool, label: str, bound: bool) -> str:  # noqa: FBT001 - 
     container.setdefault("env", []).extend(
         {"name": f"NCCL_SETTING_{number:02}", "value": f"a value of the usual length {number}"} for number in range(24)
     )
-    return compact(tree)
+    return encode_compact(tree)
 
 
 @functools.cache
@@ -191,9 +191,9 @@ def _node_text(bulky: bool) -> str:  # noqa: FBT001 - told by its name there
             }
             for number in range(50)  # kubelet's nodeStatusMaxImages
         ]
-    return compact(tree)
+    return encode_compact(tree)
 
 
 def _group(name: str, least: int) -> bytes:
     tree = {"metadata": {"name": name, "namespace": "train", "uid": name}, "spec": {"minMember": least}}
-    return compact(tree).encode()
+    return encode_compact(tree).encode()

@@ -22,7 +22,7 @@ class Extenders(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def run() -> AsyncIterator[planes.Plane]:
+async def run_control_plane() -> AsyncIterator[planes.Plane]:
     """Run a control plane in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="railwright-bench-") as folder:
         async with planes.run(pathlib.Path(folder), planes.Plane) as plane:
@@ -36,6 +36,6 @@ async def run_extenders(plane: planes.Plane) -> AsyncIterator[Extenders]:
     await site.prepare()
     await site.policy((HERE / "placement.yaml").read_text())
     railwright = await site.start_extender()
-    with machine.start([sys.executable, str(HERE / "null_extender.py")], None) as null:
+    with machine.start_process([sys.executable, str(HERE / "null_extender.py")], None) as null:
         ports = {"null": machine.read_port(null), "railwright": railwright.port}
         yield Extenders(ports, {"null": null.pid, "railwright": railwright.process.pid})

@@ -63,13 +63,13 @@ class Server:
 
 
 @contextlib.contextmanager
-def serve(
+def start_server(
     *words: str, core: int | None, waits: bool = True, program: Sequence[str] = ("-m", "railwright.cli")
 ) -> Iterator[Server]:
     """Start a server on free ports; wait until it is ready if it `waits`. Its log is read, so that no pipe fills."""
     ports = ("--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0", "--drain-seconds=0")
     began = time.perf_counter()
-    with start([sys.executable, *program, *words, *ports], core) as process:
+    with start_process([sys.executable, *program, *words, *ports], core) as process:
         port, ops_port = read_port(process), read_port(process, "ops listening on")
         threading.Thread(target=lambda: [None for _ in process.stderr or ()], daemon=True).start()
         if waits:
@@ -78,7 +78,7 @@ def serve(
 
 
 @contextlib.contextmanager
-def start(command: Sequence[str], core: int | None) -> Iterator[subprocess.Popen[str]]:
+def start_process(command: Sequence[str], core: int | None) -> Iterator[subprocess.Popen[str]]:
     """Start a process on one core, or on any if `core` is None; end it at the end of the context."""
     allowed = os.sched_getaffinity(0) if core is None else {core}
     with subprocess.Popen(

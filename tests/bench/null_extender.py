@@ -13,7 +13,7 @@ _SCORED, _TAKEN = b'{"nodeScore":{},"errorMessage":""}', b'{"errorMessage":""}'
 _NAMES = b'"NodeNames":'  # the last field of kube-scheduler's body
 
 
-class Null(asyncio.Protocol):
+class NullExtender(asyncio.Protocol):
     """One connection: counts the bytes of a body, and answers."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Null(asyncio.Protocol):
 
 async def main() -> None:
     """Serve until ended."""
-    server = await asyncio.get_running_loop().create_server(Null, "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(NullExtender, "127.0.0.1", 0)
     print(f"listening on 127.0.0.1:{server.sockets[0].getsockname()[1]}", file=sys.stderr, flush=True)
     await server.serve_forever()
 

@@ -136,14 +136,16 @@ def measure_kube(cores: Cores, folder: pathlib.Path, title: str, shape: clusters
     with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, api):
         for gang in range(shape.kube_gangs):
             for rank in range(clusters.GANG):
-                pod = clusters.kube_pod(gang, rank)
+                pod = clusters.build_kube_pod(gang, rank)
                 cpu = extender.cpu
-                filtered = caller.send(loads.build_request("/scheduler/filter", bodies.kube(pod, names)))
+                filtered = caller.send(loads.build_request("/scheduler/filter", bodies.build_kube_request(pod, names)))
                 feasible = msgspec.json.decode(filtered.body)["NodeNames"]
-                scored = caller.send(loads.build_request("/scheduler/prioritize", bodies.kube(pod, feasible)))
+                scored = caller.send(
+                    loads.build_request("/scheduler/prioritize", bodies.build_kube_request(pod, feasible))
+                )
                 cpus.append(extender.cpu - cpu)
                 best = max(msgspec.json.decode(scored.body), key=lambda priority: priority["Score"])["Host"]
-                api.post("/bench/pods", clusters.kube_pod(gang, rank, on=best))
+                api.post("/bench/pods", clusters.build_kube_pod(gang, rank, on=best))
                 filters.append(filtered.whole)
                 prioritizes.append(scored.whole)
                 sums.append(filtered.whole + scored.whole)
@@ -158,9 +160,11 @@ def measure_new_kinds(cores: Cores, folder: pathlib.Path) -> Figures:
     seconds = []
     with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, _):
         for kind in range(NEW_KINDS):
-            pod = clusters.kube_pod(0, kind)
+            pod = clusters.build_kube_pod(0, kind)
             pod = pod.replace(b'"requests":{', b'"requests":{"cpu":"%d",' % (kind + 1), 1)
-            seconds.append(caller.send(loads.build_request("/scheduler/filter", bodies.kube(pod, names))).whole)
+            seconds.append(
+                caller.send(loads.build_request("/scheduler/filter", bodies.build_kube_request(pod, names))).whole
+            )
     return {"first request of a new kind of pod": _to_milliseconds(seconds)}
 
 
@@ -171,10 +175,12 @@ def measure_big_bodies(cores: Cores, folder: pathlib.Path) -> Figures:
     figures: Figures = {}
     with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, _):
         for count, title in ((100, "prioritize 15 MB"), (500, "prioritize 75 MB")):
-            nodes = [bodies.node_info(name, padded=True) for name in free[:count]]
+            nodes = [bodies.build_node_info(name, padded=True) for name in free[:count]]
             after, whole, cpus = [], [], []
             for rank in range(BODY_REPEATS):
-                wire = loads.build_request("/volcano/prioritize", bodies.prioritize(bodies.task(0, rank), nodes))
+                wire = loads.build_request(
+                    "/volcano/prioritize", bodies.build_prioritize(bodies.build_task(0, rank), nodes)
+                )
                 cpu = extender.cpu
                 served = caller.send(wire)
                 cpus.append(extender.cpu - cpu)
@@ -196,13 +202,15 @@ def measure_gang_of_512(cores: Cores, folder: pathlib.Path) -> Figures:
     shape = clusters.Shape(kube_gangs=0)
     free = clusters.Cluster(shape).free
     random.Random(1).shuffle(free)  # noqa: S311 - the same order every time
-    infos = {name: bodies.node_info(name, padded=False) for name in free}
+    infos = {name: bodies.build_node_info(name, padded=False) for name in free}
     first, later, allocates, cpus = [], [], [], []
     with start_extender(cores, folder, shape) as extender, connect(extender) as (caller, _):
         decoding_seconds, decoding_cpus = [], []
         for rank in range(40):
             offered = free[rank : rank + OFFERED]
-            not_opted_in = bodies.prioritize(bodies.task(0, rank, opted=False), [infos[name] for name in offered])
+            not_opted_in = bodies.build_prioritize(
+                bodies.build_task(0, rank, opted=False), [infos[name] for name in offered]
+            )
             cpu = extender.cpu
             decoding_seconds.append(caller.send(loads.build_request("/volcano/prioritize", not_opted_in)).whole)
             decoding_cpus.append(extender.cpu - cpu)
@@ -212,7 +220,7 @@ def measure_gang_of_512(cores: Cores, folder: pathlib.Path) -> Figures:
             for rank in range(size):
                 start = rank * OFFERED % len(left)
                 offered = (left[start:] + left[:start])[:OFFERED]
-                body = bodies.prioritize(bodies.task(gang, rank), [infos[name] for name in offered])
+                body = bodies.build_prioritize(bodies.build_task(gang, rank), [infos[name] for name in offered])
                 wire, cpu = loads.build_request("/volcano/prioritize", body), extender.cpu
                 served = caller.send(wire)
                 if rank:
@@ -222,10 +230,10 @@ def measure_gang_of_512(cores: Cores, folder: pathlib.Path) -> Figures:
                 best = max(offered, key=lambda name: scores.get(name, 0.0))
                 left.remove(best)
                 placed.append((rank, best))
-                event = loads.build_request("/volcano/allocate", bodies.event(gang, rank, best))
+                event = loads.build_request("/volcano/allocate", bodies.build_event(gang, rank, best))
                 allocates.append(caller.send(event).whole)
             for rank, node in reversed(placed):
-                caller.post("/volcano/deallocate", bodies.event(gang, rank, node, status=1))
+                caller.post("/volcano/deallocate", bodies.build_event(gang, rank, node, status=1))
             caller.post("/volcano/session-close", b"{}")
     return {
         "gang of 512, first request, without decoding": _to_milliseconds(first),
@@ -246,10 +254,10 @@ def measure_start(cores: Cores, folder: pathlib.Path, shape: clusters.Shape) -> 
         cpu, memory = extender.cpu, machine.read_pss(extender.pid)
         without_core = machine.read_waited_seconds(extender.pid)
         for rank in range(clusters.GANG):
-            pod = clusters.kube_pod(0, rank)
-            filtered = caller.send(loads.build_request("/scheduler/filter", bodies.kube(pod, names)))
+            pod = clusters.build_kube_pod(0, rank)
+            filtered = caller.send(loads.build_request("/scheduler/filter", bodies.build_kube_request(pod, names)))
             feasible = msgspec.json.decode(filtered.body)["NodeNames"]
-            scored = caller.send(loads.build_request("/scheduler/prioritize", bodies.kube(pod, feasible)))
+            scored = caller.send(loads.build_request("/scheduler/prioritize", bodies.build_kube_request(pod, feasible)))
             sums.append(filtered.whole + scored.whole)
     title = f"{shape.nodes:,} nodes, {shape.pods:,} pods"
     return {
@@ -283,11 +291,11 @@ _ONCE = frozenset({"start", "start-20k"})  # they vary little and take minutes
 def start_extender(cores: Cores, folder: pathlib.Path, shape: clusters.Shape) -> Iterator[Extender]:
     """Start an extender on a generated cluster of this shape; wait until it is ready."""
     description = json.dumps(dataclasses.asdict(shape))
-    with machine.start([sys.executable, str(HERE / "api_server.py"), description], cores.load) as process:
+    with machine.start_process([sys.executable, str(HERE / "api_server.py"), description], cores.load) as process:
         port = machine.read_port(process)
         config = api_stub.kubeconfig(folder, port)
         options = (f"--policy={POLICY}", "--plain-http", f"--kubeconfig={config}")
-        with machine.serve("extender", *options, core=cores.server) as extender:
+        with machine.start_server("extender", *options, core=cores.server) as extender:
             yield Extender(**vars(extender), api_port=port)
 
 

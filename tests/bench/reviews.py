@@ -126,7 +126,7 @@ def _run_load(command: Sequence[str], pid: int, core: int) -> dict[str, Any]:
 def _start_railwright(keys: Mapping[str, pathlib.Path], core: int) -> Iterator[tuple[int, int]]:
     options = [f"--policy={HERE / 'policy.yaml'}", f"--snapshot={HERE / 'snapshot.yaml'}"]
     options += [f"--tls-cert={keys['cert']}", f"--tls-key={keys['key']}"]
-    with machine.serve(*options, core=core, waits=False, program=("-m", "webhook")) as server:
+    with machine.start_server(*options, core=core, waits=False, program=("-m", "webhook")) as server:
         yield server.port, server.pid
 
 
@@ -136,7 +136,7 @@ def _start_go(load: pathlib.Path, keys: Mapping[str, pathlib.Path], core: int) -
 
     port = ports.free()
     command = [str(load), "ref", "-addr", f"127.0.0.1:{port}", "-cert", str(keys["cert"]), "-key", str(keys["key"])]
-    with machine.start(command, core) as process:
+    with machine.start_process(command, core) as process:
         deadline = time.monotonic() + 10
         while not _accepts(port):
             if time.monotonic() > deadline:

@@ -40,12 +40,12 @@ async def main() -> int:
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--scheduler", choices=_ROUNDS, nargs="+", default=["volcano"], help="in turns on one cluster")
     options = parser.parse_args()
-    async with control_plane.run() as plane:
+    async with control_plane.run_control_plane() as plane:
         rounds = await _measure_rounds(plane, options)
     sizes = {"nodes": options.nodes, "jobs": options.jobs, "gang": options.gang}
     results = machine.write_results("volcano", **sizes, rounds=rounds)
     for scheduler in options.scheduler:
-        show(results, scheduler)
+        print_results(results, scheduler)
     return 0
 
 
@@ -63,14 +63,14 @@ async def _measure_rounds(plane: planes.Plane, options: argparse.Namespace) -> l
             for name in ports if number % 2 == 0 else reversed(ports):
                 run = _ROUNDS[scheduler](plane, f"{scheduler}-{name}-{number}", ports[name], options)
                 row = {"scheduler": scheduler, "extender": name, "round": number}
-                row |= await _watch(run, pids[name])
+                row |= await _measure_round(run, pids[name])
                 rounds.append(row)
                 rate = options.jobs * options.gang / row["seconds"]
                 print(f"{scheduler}, {name}: {rate:.1f} pods/s {row}", file=sys.stderr, flush=True)
     return rounds
 
 
-async def _watch(run: Coroutine[Any, Any, float], pid: int) -> dict[str, float]:
+async def _measure_round(run: Coroutine[Any, Any, float], pid: int) -> dict[str, float]:
     """Return the seconds of a round, the CPU seconds of an extender, and how much the machine was disturbed."""
     fixed = machine.time_fixed_work()
     began, cpu = time.monotonic(), machine.read_clocks(pid)[0]
@@ -93,14 +93,14 @@ async def _node(made: plane_nodes.Nodes, number: int) -> None:
     await made.make(f"gpu-{number:04}", rails=rails, labels=labels)
 
 
-async def _volcano_round(plane: planes.Plane, name: str, port: int, options: argparse.Namespace) -> float:
+async def _measure_volcano(plane: planes.Plane, name: str, port: int, options: argparse.Namespace) -> float:
     """Return the seconds from the full configuration to the last binding."""
     namespace, total = f"bench-{name}", options.jobs * options.gang
     await plane.make_namespace(namespace)
     await plane.schedulers.volcano(conf={**volcano.conf(), "actions": "enqueue"})
     for number in range(options.jobs):
         await plane.api.create(_job(f"job-{number}", options.gang), namespace=namespace)
-    await _until(plane, namespace, "", total, "all pods to be made")
+    await _wait_for_pods(plane, namespace, "", total, "all pods to be made")
     arguments = volcano.extender(f"http://127.0.0.1:{port}/volcano", managed=clusters.RAILS)
     plugin = {"name": "extender", "arguments": arguments}
     conf = volcano.conf()
@@ -108,15 +108,15 @@ async def _volcano_round(plane: planes.Plane, name: str, port: int, options: arg
         plane.schedulers.volcano(conf={**conf, "tiers": [*conf["tiers"], {"plugins": [plugin]}]}, seconds=_WAIT_SECONDS)
     )
     began = time.monotonic()
-    await _until(plane, namespace, "spec.nodeName!=", total, "all pods to be bound")
+    await _wait_for_pods(plane, namespace, "spec.nodeName!=", total, "all pods to be bound")
     seconds = time.monotonic() - began
     await changing
     await plane.schedulers.volcano(conf={**volcano.conf(), "actions": "enqueue"}, seconds=_WAIT_SECONDS)
-    await _remove(plane, manifests.VOLCANO_JOB, namespace)
+    await _remove_jobs(plane, manifests.VOLCANO_JOB, namespace)
     return seconds
 
 
-async def _kube_round(plane: planes.Plane, name: str, port: int, options: argparse.Namespace) -> float:
+async def _measure_kube(plane: planes.Plane, name: str, port: int, options: argparse.Namespace) -> float:
     """Return the seconds from the start of kube-scheduler to the last binding."""
     namespace, total = f"bench-{name}", options.jobs * options.gang
     await plane.make_namespace(namespace)
@@ -124,27 +124,27 @@ async def _kube_round(plane: planes.Plane, name: str, port: int, options: argpar
     for number in range(options.jobs):
         job = manifests.workload("Job", _pod(), name=f"job-{number}", replicas=options.gang, completions=options.gang)
         await plane.api.create(job, namespace=namespace)
-    await _until(plane, namespace, "", total, "all pods to be made")
+    await _wait_for_pods(plane, namespace, "", total, "all pods to be made")
     began = time.monotonic()
     await plane.schedulers.kube(gangs.entry(f"http://127.0.0.1:{port}", managed=clusters.RAILS))
-    await _until(plane, namespace, "spec.nodeName!=", total, "all pods to be bound")
+    await _wait_for_pods(plane, namespace, "spec.nodeName!=", total, "all pods to be bound")
     seconds = time.monotonic() - began
-    await _remove(plane, "batch/v1/Job", namespace)
+    await _remove_jobs(plane, "batch/v1/Job", namespace)
     return seconds
 
 
-async def _remove(plane: planes.Plane, jobs: str, namespace: str) -> None:
+async def _remove_jobs(plane: planes.Plane, jobs: str, namespace: str) -> None:
     """Remove the jobs and pods of a round, however long a busy machine takes."""
     await plane.api.delete_all(jobs, namespace)
     await plane.api.delete_all("Pod", namespace, grace=0)
-    await _until(plane, namespace, "", 0, "all pods to be gone")
+    await _wait_for_pods(plane, namespace, "", 0, "all pods to be gone")
     await plane.remove_namespace(namespace)
 
 
-_ROUNDS = {"volcano": _volcano_round, "kube": _kube_round}
+_ROUNDS = {"volcano": _measure_volcano, "kube": _measure_kube}
 
 
-async def _until(plane: planes.Plane, namespace: str, fields: str, count: int, describe: str) -> None:
+async def _wait_for_pods(plane: planes.Plane, namespace: str, fields: str, count: int, describe: str) -> None:
     """Wait until this number of pods exists. The list has only names and is rare, because it costs the plane too."""
     query = {"fieldSelector": fields} if fields else {}
 
@@ -171,7 +171,7 @@ def _pod() -> dict[str, Any]:
     return manifests.pod("unused", "roce", container=container, restartPolicy="Never")
 
 
-def show(results: Mapping[str, Any], scheduler: str) -> None:
+def print_results(results: Mapping[str, Any], scheduler: str) -> None:
     """Print the rates of both extenders with one scheduler, their ratio, and the disturbance."""
     pods = results["jobs"] * results["gang"]
     rounds: dict[str, list[Any]] = {"null": [], "railwright": []}

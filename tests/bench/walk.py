@@ -44,12 +44,12 @@ class Walk(NamedTuple):
         return collections.Counter(code.co_filename.removeprefix(f"{ROOT}/") for code in self.calls)
 
 
-def trace(request: Callable[[], Any]) -> Walk:
+def trace_calls(request: Callable[[], Any]) -> Walk:
     """Return the walk of a request."""
     calls: collections.Counter[CodeType] = collections.Counter()
     switches = 0
 
-    def note(frame: FrameType, event: str, _: object) -> None:
+    def count_call(frame: FrameType, event: str, _: object) -> None:
         nonlocal switches
         code = frame.f_code
         if event != "call" or not code.co_filename.startswith(_PACKAGES):
@@ -60,7 +60,7 @@ def trace(request: Callable[[], Any]) -> Walk:
             above = above.f_back
         switches += above is not None and above.f_code.co_filename != code.co_filename
 
-    sys.setprofile(note)
+    sys.setprofile(count_call)
     try:
         request()
     finally:
@@ -82,9 +82,9 @@ def build_prioritize() -> Callable[[], Any]:
     watches = {watch.kind.name: watch for watch in states.list_watches(state)}
     groups = resources.GANG_SIZES["podgroups.scheduling.x-k8s.io"]
     for kind, objects in (
-        (groups, cluster.kube_groups()),
-        (resources.NODES, cluster.nodes()),
-        (resources.PLACED_PODS, cluster.pods()),
+        (groups, cluster.list_kube_groups()),
+        (resources.NODES, cluster.list_nodes()),
+        (resources.PLACED_PODS, cluster.list_pods()),
     ):
         watch, decode = watches[kind.name], msgspec.json.Decoder(kind.view).decode
         watch.sink.replace([watch.excerpt(decode(text)) for text in objects])
@@ -92,7 +92,9 @@ def build_prioritize() -> Callable[[], Any]:
     chosen = decider.Decider(state, lambda: policy, clock=lambda: 1000.0, count_rejected=lambda *_: None)
     chosen.warm_caches()
     handlers = kube_scheduler.KubeScheduler(chosen)
-    return lambda: handlers.prioritize(bodies.kube(clusters.kube_pod(0, next(ranks)), cluster.names))
+    return lambda: handlers.prioritize(
+        bodies.build_kube_request(clusters.build_kube_pod(0, next(ranks)), cluster.names)
+    )
 
 
 def main() -> int:
@@ -102,7 +104,7 @@ def main() -> int:
     options = parser.parse_args()
     for name, request in (("admission", build_admission()), ("prioritize", build_prioritize())):
         request()
-        walk = trace(request)
+        walk = trace_calls(request)
         print(f"{name:<12}{len(walk.calls):4} functions {len(walk.files):4} files {walk.switches:5} switches of file")
         for file, count in walk.files.most_common() if options.files else ():
             print(f"    {count:3}  {file}")

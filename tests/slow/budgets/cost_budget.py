@@ -1,13 +1,13 @@
 """Measures the cost of processing objects of users, and generates the most expensive ones.
 
-`measure(call)` returns the cost of a call, and `check(cost, title, size)` fails if it is above the budget.
+`measure_cost(call)` returns the cost of a call, and `check_cost(cost, title, size)` fails if it is above the budget.
 `list_objects(view, base)` walks the fields of a msgspec view, and yields objects that fill a `Size`: for each field the
 longest, most numerous and most ambiguous values. `list_pairs` fills two lists or maps at a time. A new field of a view
 is covered without a change here. `check_objects(rows, handle)` checks each of them.
 
-    cost_budget.check_objects(cost_budget.sample(cost_budget.list_objects(views.Pod, base), 4), handle)
+    cost_budget.check_objects(cost_budget.sample_rows(cost_budget.list_objects(views.Pod, base), 4), handle)
 
-`sample` takes some of the objects, different ones each day, if all would take too long.
+`sample_rows` takes some of the objects, different ones each day, if all would take too long.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class Row(NamedTuple):
 LARGEST = Size()
 
 
-def sample(rows: Iterable[Row], share: int, turn: int = 0) -> list[Row]:
+def sample_rows(rows: Iterable[Row], share: int, turn: int = 0) -> list[Row]:
     """Return one of each `share` rows, at least one: different ones for each turn below `share` and each day.
 
     So every row is measured in some run, and a run can be repeated on the same day.
@@ -92,7 +92,7 @@ def sample(rows: Iterable[Row], share: int, turn: int = 0) -> list[Row]:
 # --- measuring ----------------------------------------------------------------------------------------
 
 
-def measure(
+def measure_cost(
     call: Callable[[], Any],
     *,
     memory: bool = True,
@@ -140,7 +140,7 @@ def is_within(cost: Cost, size: int) -> bool:
     )
 
 
-def check(cost: Cost, title: str, size: int) -> None:
+def check_cost(cost: Cost, title: str, size: int) -> None:
     """Fail if a cost exceeds the budget of an object with `size` bytes."""
     assert is_within(cost, size), f"{title} ({size >> 10} KiB): {cost.describe()}"
 
@@ -159,7 +159,7 @@ def check_objects(
         if hash(body) in tried:
             continue
         tried.add(hash(body))
-        cost = measure(functools.partial(handle, body), memory=memory)
+        cost = measure_cost(functools.partial(handle, body), memory=memory)
         if not is_within(cost, len(body)):
             problems.append(f"{row.title} ({len(body) >> 10} KiB): {cost.describe()}")
     assert tried
@@ -307,7 +307,7 @@ def write_quantity(path: Path, number: int) -> str:
     return f"{number}Mi"
 
 
-def fill(part: str, room: int) -> str:
+def repeat_part(part: str, room: int) -> str:
     """Return the part, repeated until its JSON has `room` bytes."""
     return part * max(1, room // max(1, len(msgspec.json.encode(part)) - 2))
 
@@ -316,7 +316,7 @@ def list_values(field: Field, size: Size, theme: Theme = name_plainly) -> Iterat
     """Yield titles, and functions that return a value for a field that fills the size."""
     if field.kind in ("text", "any"):
         for part in PARTS:
-            yield f"{part!r} repeated", functools.partial(fill, part, size.room)
+            yield f"{part!r} repeated", functools.partial(repeat_part, part, size.room)
     if field.kind in ("text", "number"):
         for number in NUMBERS:
             yield f"{str(number)[:20]!r}", functools.partial(_get, number)
@@ -415,7 +415,7 @@ def _prepare_text(pattern: str | None, path: Path, theme: Theme) -> Callable[[in
 # --- objects ------------------------------------------------------------------------------------------
 
 
-def put(tree: Tree, path: Path, value: Any) -> Tree:
+def set_value(tree: Tree, path: Path, value: Any) -> Tree:
     """Return a copy of the tree with a value at a path, which goes through the first entry of lists and maps."""
     if not path:
         return value
@@ -424,13 +424,13 @@ def put(tree: Tree, path: Path, value: Any) -> Tree:
         entries = tree or ([{}] if rest else [None])
         if isinstance(entries, dict):
             key = next(iter(entries))
-            return {**entries, key: put(entries[key], rest, value)}
-        return [put(entries[0], rest, value), *entries[1:]]
+            return {**entries, key: set_value(entries[key], rest, value)}
+        return [set_value(entries[0], rest, value), *entries[1:]]
     below = (tree or {}).get(step)
-    return {**(tree or {}), step: put(below, rest, value)}
+    return {**(tree or {}), step: set_value(below, rest, value)}
 
 
-def add(tree: Tree, path: Path, value: Any) -> Tree:
+def add_value(tree: Tree, path: Path, value: Any) -> Tree:
     """Return a copy of the tree with a value at a path, after the existing entries of a list or map."""
     before: Any = tree
     for step in path:
@@ -445,7 +445,7 @@ def add(tree: Tree, path: Path, value: Any) -> Tree:
         value = [*before, *value]
     elif isinstance(before, dict) and isinstance(value, dict):
         value = {**before, **value}
-    return put(tree, path, value)
+    return set_value(tree, path, value)
 
 
 def list_objects(
@@ -461,7 +461,7 @@ def list_objects(
 
 
 def _build(base: Tree, field: Field, build: Callable[[], Any]) -> Tree:
-    return add(base, field.path, build())
+    return add_value(base, field.path, build())
 
 
 def list_pairs(
@@ -478,8 +478,8 @@ def list_pairs(
 def _join(base: Tree, one: Field, other: Field, size: Size, theme: Theme) -> Tree:
     """Return an object in which two lists fill half of the size each."""
     half = size._replace(room=size.room // 2, values=size.values // 2)
-    tree = add(base, one.path, build_entries(one, half, theme))
-    return add(tree, other.path, build_entries(other, half, theme))
+    tree = add_value(base, one.path, build_entries(one, half, theme))
+    return add_value(tree, other.path, build_entries(other, half, theme))
 
 
 def _nest(base: Tree, outer: Field, inner: Field, size: Size, theme: Theme) -> Tree:
@@ -491,5 +491,5 @@ def _nest(base: Tree, outer: Field, inner: Field, size: Size, theme: Theme) -> T
     square = size._replace(values=count)
     many, entries = build_entries(inner, square, theme, 0), build_entries(outer, square, theme, 0)
     if isinstance(entries, list):
-        return add(base, outer.path, [put(entry, inside, many) for entry in entries])
-    return add(base, outer.path, {key: put(entry, inside, many) for key, entry in entries.items()})
+        return add_value(base, outer.path, [set_value(entry, inside, many) for entry in entries])
+    return add_value(base, outer.path, {key: set_value(entry, inside, many) for key, entry in entries.items()})

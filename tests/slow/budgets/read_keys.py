@@ -30,7 +30,7 @@ def list_pods(base: cost_budget.Tree, keys: list[str]) -> Iterator[cost_budget.R
 
 
 def _put(base: cost_budget.Tree, path: cost_budget.Path, value: Any) -> cost_budget.Tree:
-    return cost_budget.put(base, path, value if isinstance(value, str) else str(value))
+    return cost_budget.set_value(base, path, value if isinstance(value, str) else str(value))
 
 
 def _list_texts(value: Any) -> Iterator[str]:

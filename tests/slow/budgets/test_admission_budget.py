@@ -143,7 +143,7 @@ def check_pods(by, request):
     turn = list(POLICIES).index(request.node.callspec.params["by"])
 
     def check(rows, share):
-        rows = cost_budget.sample(rows, share, turn)
+        rows = cost_budget.sample_rows(rows, share, turn)
         cost_budget.check_objects(rows, functools.partial(answer_pod, by), encode=review)
 
     return check
@@ -192,9 +192,9 @@ def test_the_cost_of_each_label_and_annotation_that_is_read_is_bounded(by, check
 
 def fill_variables(part, length):
     """Return a pod that sets each known variable of NCCL to a value of about `length` bytes."""
-    value = cost_budget.fill(part, length)
+    value = cost_budget.repeat_part(part, length)
     env = [{"name": variable.name, "value": value} for variable in catalogue.list_variables()]
-    return cost_budget.put(BASE, ("spec", "containers", "*", "env"), env)
+    return cost_budget.set_value(BASE, ("spec", "containers", "*", "env"), env)
 
 
 def test_the_cost_of_all_variables_of_nccl_at_once_is_bounded(check_pods):
@@ -255,7 +255,7 @@ def build_workload(row, pod, copies):
 
 def check_workload(title, copies, body):
     call = functools.partial(workloads.answer_review, body, read_policy(TOPOLOGY), admitting.build_facts)
-    cost_budget.check(cost_budget.measure(call), f"{title}, {copies} templates", len(body))
+    cost_budget.check_cost(cost_budget.measure_cost(call), f"{title}, {copies} templates", len(body))
 
 
 @pytest.mark.parametrize("label", [None, "f"])
@@ -276,7 +276,7 @@ def test_the_cost_of_the_most_templates_of_a_workload_is_bounded(title, label):
 @pytest.mark.parametrize("title", working.ALL)
 def test_the_cost_of_templates_of_a_workload_is_bounded(title):
     row, version = working.ALL[title]
-    before = build_workload(row, cost_budget.put(BASE, ("spec", "hostNetwork"), True), 120)
+    before = build_workload(row, cost_budget.set_value(BASE, ("spec", "hostNetwork"), True), 120)
     for copies in (120, MANY_TEMPLATES):
         tree = build_workload(row, BASE, copies)
         for request in ({}, {"operation": "UPDATE", "oldObject": before}):
@@ -309,7 +309,7 @@ def test_the_cost_of_one_field_of_a_watched_object_is_bounded(kind):
     )
     if kind not in {"namespaces", "pods"}:  # a text in the metadata of any other kind is read no further
         rows = [row for row in rows if not row.title.startswith("metadata.") or "entries" in row.title]
-    cost_budget.check_objects(cost_budget.sample(rows, 8), functools.partial(watch, kind))
+    cost_budget.check_objects(cost_budget.sample_rows(rows, 8), functools.partial(watch, kind))
 
 
 def test_a_watched_pod_with_the_most_values_is_read_within_the_budget():
@@ -337,7 +337,7 @@ async def watch(kind, body):
     caches = state.State()
     spec = next(row for row in webhook_main._list_watches(caches) if row.kind.name == kind)
     spec.sink.replace([])
-    source = await watched_objects.add(spec, body)
+    source = await watched_objects.add_object(spec, body)
     controller = claim_templates.ClaimTemplateController(
         Client(), caches, Poster(), get_policy=lambda: policy, get_problem=lambda: ""
     )
@@ -347,4 +347,4 @@ async def watch(kind, body):
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await asyncio.sleep(0)
-    watched_objects.remove(source)
+    watched_objects.remove_objects(source)

@@ -38,7 +38,7 @@ def measure_children():
     return usage.ru_utime + usage.ru_stime
 
 
-async def measure(arguments, bytecode):
+async def measure_run(arguments, bytecode):
     """Return the exit code, the CPU time and the output of Python with these arguments."""
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(bytecode), "PYTHONDONTWRITEBYTECODE": ""}
     began = measure_children()
@@ -49,13 +49,13 @@ async def measure(arguments, bytecode):
 
 async def expect_less(seconds, command, code, bytecode):
     """Run a command once to compile its modules, then until a run takes less than `seconds`."""
-    exit_code, _, out = await measure(command, bytecode)
+    exit_code, _, out = await measure_run(command, bytecode)
     assert exit_code == code, out
-    await measure(("-c", REFERENCE), bytecode)
+    await measure_run(("-c", REFERENCE), bytecode)
     reference, measured, limit = [], [], 0.0
     while len(measured) < RUNS and not (measured and min(measured) < limit):
-        reference.append((await measure(("-c", REFERENCE), bytecode))[1])
-        measured.append((await measure(command, bytecode))[1])
+        reference.append((await measure_run(("-c", REFERENCE), bytecode))[1])
+        measured.append((await measure_run(command, bytecode))[1])
         limit = seconds * max(1.0, min(reference) / REFERENCE_SECONDS)
     assert min(measured) < limit, (measured, reference)
     print(*command, measured, reference)

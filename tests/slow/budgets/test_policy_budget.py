@@ -15,18 +15,20 @@ from railwright.fabric.policy import model
 def test_the_cost_of_a_policy_does_not_grow_with_its_numbers():
     base = msgspec.json.decode(msgspec.json.encode(admitting.fabric().document))
     claims = {"deviceClass": "a", "acceleratorClass": "b"}
-    base = cost_budget.add(base, ("fabrics", "f", "claims"), claims)
+    base = cost_budget.add_value(base, ("fabrics", "f", "claims"), claims)
     fields = [field for field in cost_budget.list_fields(model.PolicyDocument) if field.kind == "number"]
     assert len(fields) > 10
     rows = [
-        cost_budget.Row(f"{field.title}: {number!r:.20}", functools.partial(cost_budget.put, base, field.path, number))
+        cost_budget.Row(
+            f"{field.title}: {number!r:.20}", functools.partial(cost_budget.set_value, base, field.path, number)
+        )
         for field in fields
         for number in (*cost_budget.NUMBERS, 10**30)
         if not isinstance(number, str)
     ]
     for row in rows:
         text = json.dumps(row.build())  # msgspec encodes no number beyond 64 bits
-        cost = cost_budget.measure(functools.partial(policies.read, text))
+        cost = cost_budget.measure_cost(functools.partial(policies.read, text))
         assert cost.total < 1.0, f"{row.title}: {cost.describe()}"
         assert cost.peak < 32 << 20, f"{row.title}: {cost.describe()}"
 
@@ -53,9 +55,9 @@ def test_the_longest_policy_is_read_within_a_second():
     size = policies.MAX_CHARACTERS - 4096
     problems = []
     rows = cost_budget.list_objects(model.PolicyDocument, POLICY, size=cost_budget.Size(size))
-    for row in cost_budget.sample(rows, 16):
+    for row in cost_budget.sample_rows(rows, 16):
         text = encode_policy(row)
-        cost = cost_budget.measure(functools.partial(policies.read, text), stall_seconds=1.0, seconds=1.0)
+        cost = cost_budget.measure_cost(functools.partial(policies.read, text), stall_seconds=1.0, seconds=1.0)
         if cost.total > 1.0 or cost.peak > 64 << 20:
             problems.append(f"{row.title} ({len(text) >> 10} KiB): {cost.describe()}")
     assert not problems, "\n" + "\n".join(problems)

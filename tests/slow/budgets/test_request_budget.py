@@ -83,21 +83,21 @@ def list_rows(verb: str):
 FIRST = ("filter", "volcano_prioritize")  # the others decode the same objects, and do less with them
 
 
-def choose(verb: str, rows):
+def choose_rows(verb: str, rows):
     """Return a sample of the requests, a larger one for the first verb that decodes an object."""
-    return cost_budget.sample(rows, 4 if verb in FIRST else 32)
+    return cost_budget.sample_rows(rows, 4 if verb in FIRST else 32)
 
 
 @pytest.mark.parametrize("verb", PROTOCOLS)
 def test_the_cost_of_one_field_of_a_scheduler_request_stays_within_the_budget(verb, handlers):
     answer(handlers, verb, json.dumps(PROTOCOLS[verb][1]).encode())
     problems, rows = [], 0
-    for row in choose(verb, list_rows(verb)):
+    for row in choose_rows(verb, list_rows(verb)):
         rows, body = rows + 1, row.encode()
         began = time.thread_time()
         answer(handlers, verb, body)
         if time.thread_time() - began > cost_budget.STALL_SECONDS:  # measured again, and turn by turn
-            cost = cost_budget.measure(lambda body=body: answer(handlers, verb, body), memory=False)
+            cost = cost_budget.measure_cost(lambda body=body: answer(handlers, verb, body), memory=False)
             if cost.stall > cost_budget.STALL_SECONDS or cost.total > cost_budget.TOTAL_SECONDS:
                 problems.append(f"{row.title} ({len(body)} bytes): {cost.describe()}")
     assert rows > 2
@@ -124,7 +124,7 @@ MANY = {
 def test_the_memory_for_many_small_values_is_a_small_multiple_of_the_request(title, handlers):
     verb, text = MANY[title]
     body = text.encode()
-    cost = cost_budget.measure(lambda: answer(handlers, verb, body))
+    cost = cost_budget.measure_cost(lambda: answer(handlers, verb, body))
     assert cost.stall <= cost_budget.STALL_SECONDS, cost.describe()
     assert cost.total <= cost_budget.TOTAL_SECONDS, cost.describe()
     assert cost.peak <= 8 * len(body), f"{len(body)} bytes: {cost.describe()}"
@@ -138,7 +138,7 @@ KINDS = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def large():
+def large_site():
     """Return an extender over 5,000 nodes, each with a pod."""
     nodes = build_leaves(**{f"l{number}": 50 for number in range(100)})
     return extending.Site(nodes, [build_pod(f"low-{item.metadata.name}", on=item.metadata.name) for item in nodes])
@@ -152,12 +152,12 @@ def build_request(site, kind: int) -> bytes:
 
 
 @pytest.mark.parametrize("verb", ["filter", "prioritize"])
-def test_the_first_request_about_a_new_kind_of_pod_stays_within_the_budget(large, verb):
-    bodies = (build_request(large, kind) for kind in KINDS)
+def test_the_first_request_about_a_new_kind_of_pod_stays_within_the_budget(large_site, verb):
+    bodies = (build_request(large_site, kind) for kind in KINDS)
 
     async def answer():
-        getattr(large.verbs.kube, verb)(next(bodies))
+        getattr(large_site.verbs.kube, verb)(next(bodies))
 
-    cost = cost_budget.measure(answer, memory=False)
+    cost = cost_budget.measure_cost(answer, memory=False)
     assert cost.stall <= cost_budget.STALL_SECONDS, cost.describe()
     assert cost.total <= cost_budget.TOTAL_SECONDS, cost.describe()

@@ -48,15 +48,15 @@ class Site:
 
     async def watch(self, kind: str, body: bytes) -> None:
         """Add an object, change it, place a pod, refresh all reports, and remove the object."""
-        source = await watched_objects.add(self.watches[kind], body)
+        source = await watched_objects.add_object(self.watches[kind], body)
         await asyncio.sleep(0)
         await self.use()
-        watched_objects.remove(source)
+        watched_objects.remove_objects(source)
         await asyncio.sleep(0)
         await self.use()
 
     async def use(self) -> None:
-        self.verbs.gangs.check(100.0)
+        self.verbs.gangs.find_outcomes(100.0)
         for answer in (self.verbs.kube.filter, self.verbs.kube.prioritize):
             answer(self.request)
             await asyncio.sleep(0)
@@ -101,11 +101,11 @@ def list_rows(kind):
 
 @pytest.mark.parametrize("kind", WATCHES)
 def test_a_watched_object_stays_within_the_budget(kind, site):
-    cost_budget.check_objects(cost_budget.sample(list_rows(kind), 8), functools.partial(site.watch, kind))
+    cost_budget.check_objects(cost_budget.sample_rows(list_rows(kind), 8), functools.partial(site.watch, kind))
 
 
 def test_each_label_and_annotation_of_a_watched_pod_stays_within_the_budget(site):
-    rows = cost_budget.sample(read_keys.list_pods(POD, read_keys.list_keys()), 16)
+    rows = cost_budget.sample_rows(read_keys.list_pods(POD, read_keys.list_keys()), 16)
     cost_budget.check_objects(rows, functools.partial(site.watch, "pods"))
 
 

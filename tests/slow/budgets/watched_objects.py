@@ -29,7 +29,7 @@ def is_stored(row: cost_budget.Row) -> bool:
     return not row.title.startswith("metadata.ownerReferences: entries of depth -1")
 
 
-async def add(spec: reflector.WatchSpec, body: bytes) -> reflector.Reflector:
+async def add_object(spec: reflector.WatchSpec, body: bytes) -> reflector.Reflector:
     """Add an object by a watch event, then send it again as changed. Return the reflector.
 
     The object is decoded once, so that only one version counts.
@@ -45,7 +45,7 @@ async def add(spec: reflector.WatchSpec, body: bytes) -> reflector.Reflector:
     return source
 
 
-def remove(source: reflector.Reflector) -> None:
+def remove_objects(source: reflector.Reflector) -> None:
     """Remove all objects of a watch."""
     for identity in list(source._known.values()):
         source._forget(identity)

@@ -51,13 +51,13 @@ class Site(extending.Site):
 
     def look(self, after: float = 1.0):
         self.now += after
-        return [outcome.code for outcome in self.gangs.check(self.now)]
+        return [outcome.code for outcome in self.gangs.find_outcomes(self.now)]
 
 
 def test_a_gang_placed_as_well_as_possible_is_reported_once():
     site = Site(build_leaves(a=4, b=4), 4)
     site.place("a-00", "a-01", "a-02", "a-03")
-    (outcome,) = site.gangs.check(1.0)
+    (outcome,) = site.gangs.find_outcomes(1.0)
     assert (outcome.code, outcome.attained) == (overview_types.PLACED, 1.0)
     assert site.look() == []
     gang = site.explain("w-3").gang
@@ -67,7 +67,7 @@ def test_a_gang_placed_as_well_as_possible_is_reported_once():
 def test_a_gang_on_more_leaves_than_necessary_is_reported_as_spread():
     site = Site(build_leaves(a=4, b=4), 4, oversubscription=[8])
     site.place("a-00", "a-01", "a-02", "b-00")
-    (outcome,) = site.gangs.check(1.0)
+    (outcome,) = site.gangs.find_outcomes(1.0)
     assert (outcome.code, outcome.attained) == (overview_types.SPREAD, 0.5), "of the best possible placement"
     gang = site.explain("w-0").gang
     assert (gang.state, gang.leaves, gang.min_leaves, gang.bandwidth) == (overview_types.SPREAD, 2, 1, 0.5)
@@ -80,7 +80,7 @@ def test_a_gang_on_the_fewest_possible_leaves_is_not_reported_as_spread():
     waiting = site.explain("w-0").gang
     assert messages(waiting.why)[1] == ("4 pods remain; the largest leaf, a in s-a, has 3 slots; 2 leaves are needed")
     site.place("a-00", "a-01", "a-02", "b-00")
-    (outcome,) = site.gangs.check(1.0)
+    (outcome,) = site.gangs.find_outcomes(1.0)
     assert (outcome.code, outcome.attained) == (overview_types.PLACED, 1.0)
     last = site.explain("w-3").gang
     assert (last.leaves, last.min_leaves, last.bandwidth < 1) == (2, 2, True)
@@ -89,13 +89,13 @@ def test_a_gang_on_the_fewest_possible_leaves_is_not_reported_as_spread():
 def test_a_gang_placed_before_the_start_is_not_reported_until_it_loses_a_pod():
     peers = [build_pod(f"w-{rank}", group="g", on=f"a-0{rank}") for rank in range(2)]
     site = extending.Site(build_leaves(a=3), peers)
-    assert site.gangs.check(0.0) == []
+    assert site.gangs.find_outcomes(0.0) == []
     assert site.gangs.count_waiting(9.0) == (0, 0.0)
     site.pods.upsert(build_pod("w-2", group="g"))
-    assert site.gangs.check(10.0) == []
+    assert site.gangs.find_outcomes(10.0) == []
     assert site.gangs.count_waiting(12.0) == (1, 2.0)
     site.pods.upsert(build_pod("w-2", group="g", on="a-02"))
-    assert [outcome.code for outcome in site.gangs.check(13.0)] == [overview_types.PLACED]
+    assert [outcome.code for outcome in site.gangs.find_outcomes(13.0)] == [overview_types.PLACED]
 
 
 def test_a_gang_that_waits_for_other_pods_is_not_reported():
@@ -116,14 +116,14 @@ def test_a_gang_that_never_fits_is_reported_after_waiting_and_counted_once():
     site = Site(build_leaves(a=3), 4)
     assert site.explain("w-0").gang.state == overview_types.NEVER, "the explanation does not wait"
     assert site.look(after=gang_tracker.WAITING_SECONDS - 1) == []
-    (outcome,) = site.gangs.check(site.now + 1)
+    (outcome,) = site.gangs.find_outcomes(site.now + 1)
     assert (outcome.code, outcome.first.key, outcome.is_repeated) == (overview_types.NEVER, "train/w-0", False)
     assert site.gangs.count_waiting(60.0) == (1, 60.0), "it stays waiting"
     assert reason.join_texts(outcome.reasons) == (
         "the gang never fits: it needs 4 slots, and without any other pod the eligible nodes have 3"
     )
     assert site.look(after=30) == []
-    (outcome,) = site.gangs.check(site.now + gang_tracker.RECHECK_SECONDS)
+    (outcome,) = site.gangs.find_outcomes(site.now + gang_tracker.RECHECK_SECONDS)
     assert outcome.is_repeated
 
 
@@ -142,7 +142,7 @@ def test_a_gang_with_scheduling_gates_does_not_count_as_waiting():
 def test_the_number_of_tracked_gangs_is_bounded(monkeypatch):
     monkeypatch.setattr(gang_tracker, "MAX_TRACKED", 3)
     site = extending.Site(build_leaves(a=2), [build_pod(f"p{number}", group=f"g{number}") for number in range(5)])
-    site.gangs.check(1.0)
+    site.gangs.find_outcomes(1.0)
     assert site.gangs.count_waiting(1.0)[0] == 3
 
 
@@ -205,7 +205,7 @@ def admit(site, *records: str) -> None:
 def test_a_gang_admitted_under_two_versions_of_the_policy_is_reported_once():
     site = Site(build_leaves(a=4), 4)
     admit(site, OLD, OLD, NEW, "")
-    (outcome,) = site.gangs.check(1.0)
+    (outcome,) = site.gangs.find_outcomes(1.0)
     assert (outcome.code, outcome.first.key) == (gang_tracker.MIXED, "train/w-0")
     assert reason.join_texts(outcome.reasons) == (
         "3 pods were admitted under 2 versions of the policy: 2 under sha256:aaaaaaaaaaaa (w-0, w-1); 1 under "

@@ -11,7 +11,7 @@ PRIORITIZE = extending.build_prioritize("gpu-0")
 TASK = json.dumps(PRIORITIZE["task"], separators=(",", ":"))
 
 
-def read(body: bytes, size: int = 256_000) -> tuple[volcano.Task, list[str]]:
+def read_in_parts(body: bytes, size: int = 256_000) -> tuple[volcano.Task, list[str]]:
     """Return the result of a body that arrives in parts of this size."""
     received = volcano.PrioritizeBody()
     for start in range(0, len(body), size):
@@ -35,7 +35,7 @@ def build_large(nodes: int, size: int) -> tuple[bytes, list[str]]:
 @pytest.mark.parametrize(("nodes", "size"), [(40, 500), (300, 3000), (2, 300_000)])
 def test_node_names_of_a_large_request_are_found_however_it_is_split(nodes, size, part):
     body, names = build_large(nodes, size)
-    task, nodes_read = read(body, part)
+    task, nodes_read = read_in_parts(body, part)
     assert nodes_read == names
     assert task.uid == PRIORITIZE["task"]["UID"]
 
@@ -68,7 +68,7 @@ def build_numbered() -> bytes:
 def test_a_large_request_with_too_many_nodes_is_refused(most, monkeypatch):
     monkeypatch.setattr(decoding, "MAX_NODES", most)
     with pytest.raises(decoding.MalformedError, match=f"nodes: at most {most} are allowed"):
-        read(build_numbered())
+        read_in_parts(build_numbered())
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_large_request_with_too_many_nodes_is_refused(most, monkeypatch):
 def test_a_large_request_in_an_unexpected_form_is_refused(before, after, reason):
     body, _ = build_large(300, 30_000)
     with pytest.raises(decoding.MalformedError, match=reason):
-        read(body.replace(before, after))
+        read_in_parts(body.replace(before, after))
 
 
 def test_a_request_of_kube_scheduler_with_too_many_node_names_is_refused():

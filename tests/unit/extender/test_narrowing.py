@@ -93,7 +93,7 @@ def test_filter_returns_all_nodes_once_if_a_pod_is_tried_again(site):
 # --- where a pod counts ---------------------------------------------------------------------------------------
 
 
-def ask(site, rank, names=None):
+def filter_and_prioritize(site, rank, names=None):
     """Send kube-scheduler's requests for a pod. Return the node with the highest score, the first of equal ones."""
     left = site.filter(site.peers[rank], names)
     if len(left) == 1:
@@ -112,7 +112,7 @@ def test_one_of_equal_nodes_scores_higher_and_the_pod_is_assumed_there(site):
 def test_scored_pods_of_a_gang_count_as_placed_before_the_watch_shows_their_binding(site):
     free, taken = list(site.names), []
     for rank in range(3):
-        taken.append(ask(site, rank, free))
+        taken.append(filter_and_prioritize(site, rank, free))
         free.remove(taken[-1])
     assert sorted(taken) == A
 
@@ -134,7 +134,7 @@ def test_a_pod_counts_on_the_only_node_that_filter_returns(site):
 
 
 def test_a_scored_pod_counts_on_its_node_for_two_seconds(site):
-    node = ask(site, 0)
+    node = filter_and_prioritize(site, 0)
     site.now += decider.SCORED_SECONDS
     site.verbs.decider.scored.forget(site.now)
     assert site.list_counted() == {"w-0": node}
@@ -144,7 +144,7 @@ def test_a_scored_pod_counts_on_its_node_for_two_seconds(site):
 
 
 def test_a_pod_counts_on_a_node_until_the_node_is_offered_to_another_request(site):
-    node = ask(site, 0)
+    node = filter_and_prioritize(site, 0)
     site.filter(build_pod("other"), [name for name in site.names if name != node])
     assert "w-0" in site.list_counted()
     site.filter(build_pod("other"))
@@ -153,14 +153,14 @@ def test_a_pod_counts_on_a_node_until_the_node_is_offered_to_another_request(sit
 
 @pytest.mark.parametrize("on", ["", "a-00"])
 def test_a_scored_pod_stops_counting_once_the_watch_shows_it_bound_or_deleted(site, on):
-    ask(site, 0)
+    filter_and_prioritize(site, 0)
     site.pods.upsert(build_pod("w-0", group="g", on=on)) if on else site.pods.remove(site.peers[0])
     assert site.list_counted() == {}
 
 
 def test_an_announcement_of_volcano_overrides_a_scored_pod(site):
     """The pod has changed from one scheduler to the other, in both directions."""
-    ask(site, 0)
+    filter_and_prioritize(site, 0)
     assert site.allocate(site.peers[0], B[0]) == ""
     site.filter(site.peers[1])
     assert site.list_counted() == {"w-0": B[0]}

@@ -39,7 +39,7 @@ seconds = st.sampled_from([0.0, 0.1, 1.0, 5.0, 60.0])
 
 
 @st.composite
-def pods(draw: st.DrawFn, *, bound: bool | None = None):
+def draw_pods(draw: st.DrawFn, *, bound: bool | None = None):
     """Draw a pod that requests any amounts, of a gang or not, bound or not, terminating or not."""
     is_bound = draw(st.booleans()) if bound is None else bound
     requests = draw(st.dictionaries(st.sampled_from(CLAIM_NAMES), AMOUNTS.map(str), max_size=4))
@@ -50,16 +50,16 @@ def pods(draw: st.DrawFn, *, bound: bool | None = None):
 
 
 @st.composite
-def beliefs(draw: st.DrawFn):
+def draw_changes(draw: st.DrawFn):
     """Draw a change of the extender's state."""
     kind = draw(
         st.sampled_from(["pod", "gone", "announced", "closed", "time", "size", "claim", "asked", "report", "node"])
     )
     match kind:
         case "pod" | "gone" | "announced":
-            return kind, draw(pods()), draw(on)
+            return kind, draw(draw_pods()), draw(on)
         case "asked":
-            return kind, draw(pods(bound=False)), draw(st.lists(on, unique=True))
+            return kind, draw(draw_pods(bound=False)), draw(st.lists(on, unique=True))
         case "size":
             return kind, draw(st.sampled_from("gh")), draw(st.integers(1, 9))
         case "claim":
@@ -72,7 +72,7 @@ def beliefs(draw: st.DrawFn):
             return kind, draw(on), draw(st.booleans())
 
 
-def apply(site: extending.Site, belief) -> None:
+def apply_change(site: extending.Site, belief) -> None:
     kind, first, second = belief
     match kind:
         case "pod":
@@ -109,7 +109,7 @@ def start(name: str) -> extending.Site:
     return site
 
 
-def ask(site: extending.Site, waiting, offered) -> tuple[list[str], dict[str, str]]:
+def filter_nodes(site: extending.Site, waiting, offered) -> tuple[list[str], dict[str, str]]:
     answer = site.ask_kube("filter", {"Pod": extending.build_tree(waiting), "NodeNames": list(offered)})
     assert answer["Error"] == ""
     assert answer["FailedNodes"] == {}
@@ -118,23 +118,23 @@ def ask(site: extending.Site, waiting, offered) -> tuple[list[str], dict[str, st
 
 @given(
     name=st.sampled_from([name for name in POLICIES if name not in ("segments", "broken rails")]),
-    changes=st.lists(beliefs(), max_size=12),
-    waiting=pods(bound=False),
+    changes=st.lists(draw_changes(), max_size=12),
+    waiting=draw_pods(bound=False),
     offered=st.lists(on, min_size=1, unique=True),
 )
 def test_filter_never_refuses_all_offered_nodes_whatever_the_extender_assumes(name, changes, waiting, offered):
     site = start(name)
     for change in changes:
-        apply(site, change)
-    left, refused = ask(site, waiting, offered)
+        apply_change(site, change)
+    left, refused = filter_nodes(site, waiting, offered)
     assert left
     assert set(left) <= set(offered)
     assert refused == {}
 
 
 @given(
-    changes=st.lists(beliefs(), max_size=12),
-    waiting=pods(bound=False),
+    changes=st.lists(draw_changes(), max_size=12),
+    waiting=draw_pods(bound=False),
     offered=st.lists(on, min_size=1, unique=True),
     broken=st.sets(on),
 )
@@ -143,11 +143,11 @@ def test_only_broken_rails_and_other_nvlink_domains_refuse_nodes_each_with_its_r
 ):
     site = start("segments")
     for change in changes:
-        apply(site, change)
+        apply_change(site, change)
     for name in broken:
         known = placing.mark_broken(build_node(name, name[0], f"s-{name[0]}"), "rail0")
         site.state.cluster.upsert_node(known)
-    left, refused = ask(site, waiting, offered)
+    left, refused = filter_nodes(site, waiting, offered)
     assert left or set(refused) == set(offered)
     assert not set(left) & set(refused)
     if placing.build_request(waiting, offered, site.policy).has_segment:
@@ -164,7 +164,7 @@ def test_a_node_with_a_broken_rail_is_refused_only_to_pods_that_need_the_rail(ve
 
     def find_refusal(asking) -> str:
         if verb == "filter":
-            return ask(site, asking, ["a-00", "a-01"])[1].get("a-00", "")
+            return filter_nodes(site, asking, ["a-00", "a-01"])[1].get("a-00", "")
         task = extending.build_task(asking)
         answers = [site.ask_volcano("predicate", {"task": task, "node": {"Name": name}}) for name in ("a-00", "a-01")]
         assert answers[1] == {"status": "", "code": 0}
@@ -205,7 +205,7 @@ def test_a_node_with_tainted_devices_is_not_refused_to_claims_of_the_author(temp
     )
     claimed.add_template(cluster, template, (0, 1, 2, 3))
     site.state.apply_policy(site.policy)
-    left, answered = ask(site, claimed.build_claiming_pod("p", templates=(template,)), ["n", "m"])
+    left, answered = filter_nodes(site, claimed.build_claiming_pod("p", templates=(template,)), ["n", "m"])
     assert set(answered) == refused
     assert set(left) == {"n", "m"} - refused
 
@@ -228,8 +228,8 @@ FULL = ("a-01", "a-02", "a-03", "b-02", "b-03", "b-04", "b-05")
 def test_a_segment_stays_in_the_domain_of_its_first_member_before_any_binding_is_seen():
     """Two domains have one free node each, so the segment does not fit: its second member waits."""
     site, ranks = start_segments(taken=[*FULL, "b-01"])
-    assert ask(site, ranks[0], ["a-00", "b-00"]) == (["a-00"], {})
-    left, refused = ask(site, ranks[1], ["b-00"])
+    assert filter_nodes(site, ranks[0], ["a-00", "b-00"]) == (["a-00"], {})
+    left, refused = filter_nodes(site, ranks[1], ["b-00"])
     assert (left, set(refused)) == ([], {"b-00"})
     assert "is another NVLink domain" in refused["b-00"]
 
@@ -237,31 +237,31 @@ def test_a_segment_stays_in_the_domain_of_its_first_member_before_any_binding_is
 @pytest.mark.parametrize("taken", ["b-00", "b-01"])
 def test_members_of_a_segment_follow_the_first_one_to_its_domain(taken):
     site, ranks = start_segments(taken=FULL)
-    left, _ = ask(site, ranks[0], ["a-00", "b-00", "b-01"])
+    left, _ = filter_nodes(site, ranks[0], ["a-00", "b-00", "b-01"])
     assert left == ["b-00", "b-01"], "the domain with the most room, though too little for all"
     site.score(ranks[0], left)
     others = [name for name in ("a-00", "b-00", "b-01") if name != taken]
-    left, refused = ask(site, ranks[1], others)
+    left, refused = filter_nodes(site, ranks[1], others)
     assert (left, set(refused)) == (others[1:], {"a-00"})
     site.now += 2.1
-    assert ask(site, ranks[2], ["a-00"]) == (["a-00"], {}), "none has been bound"
+    assert filter_nodes(site, ranks[2], ["a-00"]) == (["a-00"], {}), "none has been bound"
 
 
 def test_another_domain_is_tried_when_a_member_of_a_segment_asks_again():
     """A plugin or another extender refuses the nodes of the planned one."""
     site, ranks = start_segments()
-    left = [ask(site, ranks[0], ["a-00", "a-01", "a-02", "a-03", "b-00"])[0] for _ in range(3)]
+    left = [filter_nodes(site, ranks[0], ["a-00", "a-01", "a-02", "a-03", "b-00"])[0] for _ in range(3)]
     assert [{name[0] for name in names} for names in left] == [{"a"}, {"b"}, {"a"}]
-    assert ask(site, ranks[0], ["a-00"])[0] == ["a-00"]
+    assert filter_nodes(site, ranks[0], ["a-00"])[0] == ["a-00"]
 
 
 def test_an_announcement_rules_out_domains_only_for_a_pod_that_the_watch_has_shown():
     site, ranks = start_segments()
     forged = placing.change_pod(build_pod("w-0", group="g"), metadata={"uid": "forged"})
     assert site.allocate(forged, "b-05") == ""
-    assert ask(site, ranks[1], ["a-00"]) == (["a-00"], {})
+    assert filter_nodes(site, ranks[1], ["a-00"]) == (["a-00"], {})
     assert site.allocate(ranks[0], "b-05") == ""
-    assert set(ask(site, ranks[1], ["a-00", "b-00"])[1]) == {"a-00"}
+    assert set(filter_nodes(site, ranks[1], ["a-00", "b-00"])[1]) == {"a-00"}
 
 
 @pytest.mark.parametrize(
@@ -279,4 +279,4 @@ def test_a_broken_rail_of_a_shared_resource_refuses_pods_that_need_more_than_the
     site.state.apply_policy(by)
     site.state.cluster.upsert_node(placing.mark_broken(build_node("n", "a", rails_each={"rdma/ib": 8}), "rail3"))
     asking = placing.build_pod_with("p", {GPU: "1", "rdma/ib": str(devices_of_pod)})
-    assert set(ask(site, asking, ["n", "m"])[1]) == ({"n"} if is_refused else set())
+    assert set(filter_nodes(site, asking, ["n", "m"])[1]) == ({"n"} if is_refused else set())

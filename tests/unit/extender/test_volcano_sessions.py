@@ -12,7 +12,7 @@ from railwright.fabric.policy import model
 TAKEN = ""
 
 
-class Door(extending.Site):
+class PreemptingSite(extending.Site):
     """Return two leaves of four full nodes, with a known gang of four and no announced pod."""
 
     def __init__(self) -> None:
@@ -31,13 +31,13 @@ class Door(extending.Site):
 
 
 def test_a_preempting_gang_stays_on_one_leaf():
-    door = Door()
-    first = door.scores(0)
+    site = PreemptingSite()
+    first = site.scores(0)
     best = max(first, key=first.__getitem__)
     leaf = best[0]
     assert {name for name, score in first.items() if score == first[best]} == {f"{leaf}-{i}" for i in range(4)}
-    door.announce(0, best, Status=4)
-    second = door.scores(1)
+    site.announce(0, best, Status=4)
+    second = site.scores(1)
     assert max(second, key=second.__getitem__) in {f"{leaf}-{i}" for i in range(4)} - {best}
     assert min(second[f"{leaf}-{i}"] for i in range(4) if f"{leaf}-{i}" != best) > second[best]
 
@@ -60,7 +60,7 @@ class Volcano(extending.Site):
         self.add_gang(self.peers, "gang")
         self.close()
 
-    def session(self, idle: set[str]) -> list[str]:
+    def run_session(self, idle: set[str]) -> list[str]:
         """Return one session with these nodes idle and all others being released; the nodes by rank."""
         self.free(idle)
         left, nodes = dict.fromkeys(self.names), []
@@ -97,7 +97,7 @@ def leaves_of(names: list[str]) -> str:
 def test_committed_pods_count_as_placed_before_the_watch_shows_their_binding():
     volcano = Volcano(3, {"a": 4, "b": 3}, build_policy(domains=[LEAF]))
     everything = set(volcano.names)
-    volcano.session({"a-0", "a-1"})  # of an elastic job: the first two are committed, the third was never allocated
+    volcano.run_session({"a-0", "a-1"})  # of an elastic job: the first two are committed, the third was never allocated
     volcano.free(everything)
     rest = sorted(everything - {"a-0", "a-1"})
     assert volcano.best(2, rest)[0] == "a"
@@ -108,7 +108,7 @@ def test_committed_pods_count_as_placed_before_the_watch_shows_their_binding():
 
 def test_a_gang_that_is_tried_again_frees_the_nodes_of_its_discarded_session():
     volcano = Volcano(3, {"a": 2, "b": 2}, build_policy(domains=[LEAF]))
-    volcano.session({"a-0", "a-1"})
+    volcano.run_session({"a-0", "a-1"})
     assert {known.node for known in volcano.state.assumed} == {"a-0", "a-1"}
     volcano.best(0, ["b-0", "b-1"])
     assert not len(volcano.state.assumed)
@@ -129,9 +129,9 @@ def test_discarded_sessions_do_not_affect_later_ones(sizes, size, two_sided, dat
     for more in data.draw(st.lists(st.sets(st.sampled_from(fresh.names)), max_size=3)):
         if len(idle | more) < size:
             idle |= more
-            tried.session(idle)
+            tried.run_session(idle)
     free = idle | data.draw(st.sets(st.sampled_from(fresh.names), min_size=size))
-    assert leaves_of(tried.session(free)) == leaves_of(fresh.session(free))
+    assert leaves_of(tried.run_session(free)) == leaves_of(fresh.run_session(free))
 
 
 # --- devices of ResourceSlices, which Volcano's session does not count ----------------------------------------

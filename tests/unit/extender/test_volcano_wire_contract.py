@@ -20,19 +20,19 @@ BY_VALUE |= {("task",), ("node",), ("nodes",)}
 BY_VALUE |= {("containers", "resources"), ("containers", "securityContext")}
 
 
-def places(tree: object, at: Path_ = ()) -> Iterator[tuple[Path_, object]]:
+def list_places(tree: object, at: Path_ = ()) -> Iterator[tuple[Path_, object]]:
     """Yield every object and list below a body, with its path."""
     children = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for key, child in children:
         if isinstance(child, (dict, list)):
             yield (*at, key), child
-            yield from places(child, (*at, key))
+            yield from list_places(child, (*at, key))
 
 
-def nullable(tree: object) -> list[Path_]:
+def list_nullable(tree: object) -> list[Path_]:
     """Return the fields in which Go writes nil as null: maps, slices and pointers."""
     paths = []
-    for path, _ in places(tree):
+    for path, _ in list_places(tree):
         named = tuple(key for key in path if isinstance(key, str))
         if isinstance(path[-1], str) and named[-2:] not in BY_VALUE and named not in BY_VALUE:
             paths.append(path)
@@ -77,7 +77,7 @@ class Handlers(extending.Site):
 
 
 def some_of(tree: object) -> st.SearchStrategy[set[Path_]]:
-    return st.sets(st.sampled_from(nullable(tree)), min_size=1, max_size=8)
+    return st.sets(st.sampled_from(list_nullable(tree)), min_size=1, max_size=8)
 
 
 unknown = st.tuples(

@@ -86,7 +86,7 @@ def kinds():
     return [watch.kind for watch in states.list_watches(states.State())]
 
 
-def place(path):
+def read_group_and_resource(path):
     """Return API group and resource of a path."""
     parts = path.strip("/").split("/")
     return ("" if parts[0] == "api" else parts[1]), parts[-1]
@@ -101,7 +101,7 @@ def test_the_role_permits_list_and_watch_of_every_watched_kind():
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    assert {place(kind.path) for kind in kinds()} <= allowed
+    assert {read_group_and_resource(kind.path) for kind in kinds()} <= allowed
 
 
 def test_the_role_for_the_dashboard_reads_the_policy_and_the_last_valid_one():

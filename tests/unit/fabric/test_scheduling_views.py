@@ -11,7 +11,7 @@ from railwright.fabric.workloads import membership
 FULL, PLACED = (msgspec.json.Decoder(kind).decode for kind in (views.Pod, scheduling_views.Pod))
 
 
-def pods() -> list[bytes]:
+def list_pods() -> list[bytes]:
     """Return pods of both schedulers and the API server, and one with every field that placement reads."""
     wire = [json.loads((WIRE / name).read_text()) for name in ("volcano.json", "kube-scheduler.json")]
     review = json.loads((WIRE / "admission-pods-bench.json").read_text())["request"]["object"]
@@ -34,7 +34,7 @@ def pods() -> list[bytes]:
 
 
 def test_placement_views_of_a_pod_equal_the_full_views_in_their_fields():
-    for text in pods():
+    for text in list_pods():
         full, placed = FULL(text), PLACED(text)
         assert resources.compute_requests(placed.spec) == resources.compute_requests(full.spec)
         assert membership.find_gang(placed) == membership.find_gang(full)

@@ -244,7 +244,7 @@ def test_an_unchanged_hypernode_does_not_change_the_version_of_the_cluster_state
 
 
 @st.composite
-def trees(draw):
+def draw_trees(draw):
     """Draw HyperNodes of any tier with any members, also themselves."""
     names = [f"h{i}" for i in range(draw(st.integers(0, 6)))]
     known = st.sampled_from([*names, "nobody", "n0", "n1", "n9"])
@@ -258,7 +258,7 @@ def trees(draw):
     return [build_hyper_node(name, draw(st.integers(0, 3)), *draw(st.lists(member, max_size=4))) for name in names]
 
 
-@given(trees(), st.permutations(range(6)))
+@given(draw_trees(), st.permutations(range(6)))
 def test_the_order_of_hypernodes_does_not_matter(objects, order):
     labels = {"n0": {"rack": "a"}, "n1": {"rack": "b"}}
     state, other = build_state(objects, labels), build_state([], labels)

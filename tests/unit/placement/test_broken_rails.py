@@ -13,7 +13,7 @@ from railwright.fabric.workloads import volcano
 POLICY = placing.build_policy()
 
 
-def find(cluster, name, policy=POLICY):
+def find_broken_rails(cluster, name, policy=POLICY):
     """Return the broken rails of a node of the fabric: `rail0 named`, by the annotation, or `rail0 dead`."""
     if name not in cluster.nodes_with_broken_rails:
         return []
@@ -22,7 +22,7 @@ def find(cluster, name, policy=POLICY):
     return [f"{row.rail} {'named' if row.is_named else 'dead'}" for row in rows]
 
 
-def offer(node: node_views.Node, **amounts: str) -> node_views.Node:
+def reduce_allocatable(node: node_views.Node, **amounts: str) -> node_views.Node:
     """Return a node with fewer allocatable devices of the rails with these names."""
     allocatable = dict(node.status.allocatable)
     allocatable |= {placing.RESOURCES[placing.RAILS.index(rail)]: amount for rail, amount in amounts.items()}
@@ -36,18 +36,18 @@ def test_a_rail_is_broken_while_the_annotation_of_its_node_names_it():
     cluster = placing.build_cluster(
         [placing.build_node("n", "a"), placing.mark_broken(placing.build_node("m", "a"), "rail1,rail3")]
     )
-    assert find(cluster, "m") == ["rail1 named", "rail3 named"]
-    assert find(cluster, "n") == []
+    assert find_broken_rails(cluster, "m") == ["rail1 named", "rail3 named"]
+    assert find_broken_rails(cluster, "n") == []
     cluster.upsert_node(placing.build_node("m", "a"))
-    assert find(cluster, "m") == []
+    assert find_broken_rails(cluster, "m") == []
 
 
 def test_a_rail_is_broken_while_none_of_its_devices_is_allocatable():
     node = placing.build_node("n", "a", rails_each=2)
-    cluster = placing.build_cluster([offer(node, rail0="0", rail1="1")])
-    assert find(cluster, "n") == ["rail0 dead"]
+    cluster = placing.build_cluster([reduce_allocatable(node, rail0="0", rail1="1")])
+    assert find_broken_rails(cluster, "n") == ["rail0 dead"]
     cluster.upsert_node(node)
-    assert find(cluster, "n") == []
+    assert find_broken_rails(cluster, "n") == []
 
 
 @pytest.mark.parametrize(("left", "rails"), [(0, 4), (1, 0)])
@@ -57,7 +57,7 @@ def test_the_rails_of_a_shared_resource_break_together_when_no_device_is_left(le
         POLICY, rails=tuple(msgspec.structs.replace(rail, resource="rdma/shared") for rail in known)
     )
     node = placing.build_node("n", "a", rails_each={"rdma/shared": left}, capacity={"rdma/shared": "4"})
-    assert len(find(placing.build_cluster([node]), "n", by)) == rails
+    assert len(find_broken_rails(placing.build_cluster([node]), "n", by)) == rails
 
 
 def test_a_rail_that_a_node_never_had_is_not_broken():
@@ -70,10 +70,10 @@ def test_a_rail_is_broken_while_a_slice_taints_its_devices():
     claimed.name_devices(cluster)
     taints = {device["name"]: "NoSchedule" for device in devices.build_slices("n")[0]["spec"]["devices"]}
     claimed.add_slices(cluster, "n", taints=taints)
-    rails = {row.split()[0] for row in find(cluster, "n", claimed.policy())}
+    rails = {row.split()[0] for row in find_broken_rails(cluster, "n", claimed.policy())}
     assert rails == {rail.name for rail in claimed.policy().document.fabrics["roce"].rails}
     claimed.add_slices(cluster, "n")
-    assert find(cluster, "n", claimed.policy()) == []
+    assert find_broken_rails(cluster, "n", claimed.policy()) == []
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_long_annotation_of_broken_rails_is_cut():
 
 def test_an_annotation_that_names_an_unknown_rail_breaks_no_rail():
     cluster = placing.build_cluster([placing.mark_broken(placing.build_node("n", "a"), "mlx5_9")])
-    assert find(cluster, "n") == []
+    assert find_broken_rails(cluster, "n") == []
 
 
 # --- what follows ---------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def test_a_gang_avoids_a_node_with_a_broken_rail_which_scores_lowest():
     assert not decide(cluster, size=7).plan.is_complete
 
 
-def without_resources(count):
+def remove_resources(count):
     """Return the policy with this number of rails that no device counts, such as those of a host network."""
     rails = POLICY.document.fabrics["roce"].rails
     changed = [msgspec.structs.replace(rail, resource=None) for rail in rails[:count]]
@@ -128,7 +128,7 @@ def without_resources(count):
 
 @pytest.mark.parametrize("count", [1, 4], ids=["beside counted rails", "all rails"])
 def test_a_gang_leaves_out_a_broken_rail_without_a_resource(count):
-    by, nodes = without_resources(count), placing.build_leaves(a=4, b=3)
+    by, nodes = remove_resources(count), placing.build_leaves(a=4, b=3)
     cluster = placing.build_cluster(nodes)
     assert [leaf for leaf, *_ in decide(cluster, by, size=3).plan.leaves] == ["b"]
     cluster.upsert_node(placing.mark_broken(nodes[5], "rail0"))

@@ -55,7 +55,7 @@ def request(cluster, pod, **placement):
     return build_request(cluster, pod, ["n1", "n2", "plugin"], **placement)
 
 
-def choose(cluster, pod, **placement):
+def list_nodes_with_slots(cluster, pod, **placement):
     return placing.list_with_slots(cluster, request(cluster, pod, **placement))
 
 
@@ -66,7 +66,7 @@ def list_holders(cluster, asked, on="n1"):
     return {text.partition(", held by ")[2] for text in short}
 
 
-def hold(cluster, name, rails, on="n1", **kinds):
+def hold_rails(cluster, name, rails, on="n1", **kinds):
     tree = build_claim(f"claim-{name}", rails, gpus=len(rails), pod_uid=f"uid-{name}", on=on, **kinds)
     cluster.change_devices(lambda known: known.claim_sink.upsert(devices.read_claim(tree)))
     return devices.read_claim(tree)
@@ -76,7 +76,7 @@ def hold(cluster, name, rails, on="n1", **kinds):
 def test_volcano_cannot_free_devices_that_claims_hold(cluster, removed):
     """Also of nodes that look alike, one of which is gone."""
     for name in ("n1", "n2"):
-        hold(cluster, name, range(4), on=name)
+        hold_rails(cluster, name, range(4), on=name)
     asked = msgspec.structs.replace(request(cluster, build_claiming_pod("p")), is_announced=True)
     placer = engine.PlacementEngine(cluster)
     placer.score(asked)
@@ -109,23 +109,23 @@ def test_a_bound_pod_uses_the_devices_of_its_claims_and_not_its_requests(cluster
         )
     )
     assert count_free(cluster) == [8, 1, 1, 1, 1]
-    claim = hold(cluster, "forged", (0, 1))
+    claim = hold_rails(cluster, "forged", (0, 1))
     assert count_free(cluster) == [6, 0, 0, 1, 1]
     cluster.change_devices(lambda known: known.claim_sink.remove(claim))
     assert count_free(cluster) == [8, 1, 1, 1, 1]
 
 
 def test_a_node_without_a_free_rail_of_the_claim_has_no_slot(cluster):
-    hold(cluster, "other", (1,))
+    hold_rails(cluster, "other", (1,))
     pod = build_claiming_pod("p")
     cluster.upsert_pod(pod)
-    assert choose(cluster, pod) == ["n2"]
+    assert list_nodes_with_slots(cluster, pod) == ["n2"]
     assert list_holders(cluster, request(cluster, pod)) == {"claim train/claim-other"}
 
 
 def test_a_pod_holds_the_rails_of_its_claim_before_it_is_bound(cluster):
     cluster.upsert_pod(build_claiming_pod("other"))
-    hold(cluster, "other", (1,))
+    hold_rails(cluster, "other", (1,))
     pod = build_claiming_pod("p")
     cluster.upsert_pod(pod)
     assert list_holders(cluster, request(cluster, pod)) == {"train/other"}
@@ -153,14 +153,14 @@ def test_a_resource_reported_by_kubelet_is_not_counted_from_slices_too(cluster):
 
 
 def test_claims_without_named_rails_do_not_rule_out_nodes(cluster):
-    hold(cluster, "other", (0, 1, 2))
+    hold_rails(cluster, "other", (0, 1, 2))
     pod = build_claiming_pod("p", templates=(), claims=("own",))
     cluster.upsert_pod(pod)
     any_nic = {"nic": (devices.NIC_CLASS, 'device.attributes["dra.net"].rdma == true')}
     cluster.change_devices(
         lambda known: known.claim_sink.upsert(devices.read_claim(build_claim("own", (), gpus=1, requests=any_nic)))
     )
-    assert "n1" in choose(cluster, pod)
+    assert "n1" in list_nodes_with_slots(cluster, pod)
 
 
 @pytest.mark.parametrize("missing", [{"taints": {"pci-0000-20-1b-0": "NoSchedule"}}, {"without": ["pci-0000-20-1b-0"]}])
@@ -168,15 +168,15 @@ def test_a_rail_is_dead_while_its_device_is_tainted_or_missing(cluster, missing)
     pod = build_claiming_pod("p")
     cluster.upsert_pod(pod)
     add_slices(cluster, "n1", generation=2, **missing)
-    assert choose(cluster, pod) == ["n2"]
+    assert list_nodes_with_slots(cluster, pod) == ["n2"]
     add_slices(cluster, "n1", generation=3)
-    assert choose(cluster, pod) == ["n1", "n2"]
+    assert list_nodes_with_slots(cluster, pod) == ["n1", "n2"]
 
 
 def test_a_pod_of_the_gang_with_allocated_claims_counts_as_placed_before_its_binding(cluster):
     for name in ("a", "b"):
         cluster.upsert_pod(build_claiming_pod(name, group="g"))
-    hold(cluster, "a", (0, 1))
+    hold_rails(cluster, "a", (0, 1))
     decision = score_once(request(cluster, build_claiming_pod("b", group="g")), cluster)
     assert sum(decision.peers_by_leaf.values()) == 1
     assert decision.gang.unplaced == 1
@@ -239,7 +239,7 @@ SCHEDULER = ("assumed",)
 ENDS = {"pod deleted", "deleted t", "deleted u"}
 
 
-class World:
+class ExtenderState:
     """The extender's state with a node, and a pod of two claims that is scheduled there."""
 
     def __init__(self) -> None:
@@ -312,7 +312,7 @@ class World:
 
 
 @st.composite
-def orders(draw):
+def draw_orders(draw):
     """Draw an interleaving of the watches' events. The pod comes first, deletions come last.
 
     Each claim is observed after its template, of which it is made.
@@ -340,9 +340,9 @@ def _drop_reversals(order):
     return events
 
 
-@given(order=orders())
+@given(order=draw_orders())
 def test_a_device_is_counted_once_in_any_order_of_events(order):
-    world = World()
+    world = ExtenderState()
     for event in order:
         world.handle(event)
         assert world.count_used() == world.expect_used(), order
@@ -360,7 +360,7 @@ def read_node(name, label):
     return msgspec.convert(tree, node_views.Node)
 
 
-def withdraw(tree, names):
+def withdraw_attributes(tree, names):
     """Return a slice whose driver has withdrawn the attributes of some devices."""
     changed = copy.deepcopy(tree)
     for device in changed["spec"]["devices"]:
@@ -375,7 +375,7 @@ def hold_nic(node, nic):
     )
 
 
-class Last:
+class PublishedObjects:
     """The existing objects, and the events that deliver them to a cluster state."""
 
     def __init__(self):
@@ -384,7 +384,7 @@ class Last:
         self.classes = {tree["metadata"]["name"]: tree for tree in devices.CLASSES}
         self.claims = {}
 
-    def build(self):
+    def build_cluster(self):
         """Return a cluster state that has listed the objects once."""
         cluster = cluster_state.ClusterState()
         name_devices(cluster)
@@ -433,28 +433,28 @@ class Last:
 SLICES = [tree for name in NODES for tree in devices.build_slices(name)[:1]]
 CLASSES = devices.CLASSES
 EVENTS = [
-    *((Last.set_slice, tree) for tree in SLICES),
-    *((Last.set_slice, withdraw(tree, NICS)) for tree in SLICES),
-    *((Last.set_slice, withdraw(SLICES[0], [nic])) for nic in NICS),
-    *((Last.remove_slice, tree) for tree in SLICES),
+    *((PublishedObjects.set_slice, tree) for tree in SLICES),
+    *((PublishedObjects.set_slice, withdraw_attributes(tree, NICS)) for tree in SLICES),
+    *((PublishedObjects.set_slice, withdraw_attributes(SLICES[0], [nic])) for nic in NICS),
+    *((PublishedObjects.remove_slice, tree) for tree in SLICES),
     *(
         (change, hold_nic(*held))
-        for change in (Last.set_claim, Last.remove_claim)
+        for change in (PublishedObjects.set_claim, PublishedObjects.remove_claim)
         for held in itertools.product(NODES, NICS)
     ),
-    (Last.list_claims,),
-    *((change, tree) for change in (Last.set_class, Last.remove_class) for tree in CLASSES),
-    *((Last.set_node, name, label) for name in NODES for label in ("", "x")),
-    (Last.remove_node, "n1"),
+    (PublishedObjects.list_claims,),
+    *((change, tree) for change in (PublishedObjects.set_class, PublishedObjects.remove_class) for tree in CLASSES),
+    *((PublishedObjects.set_node, name, label) for name in NODES for label in ("", "x")),
+    (PublishedObjects.remove_node, "n1"),
 ]
-RESTORING = [(Last.set_slice, tree) for tree in SLICES]
-HOLDING = [(Last.set_slice, withdraw(tree, NICS)) for tree in SLICES] + [
-    event for event in EVENTS if event[0] is Last.set_claim
+RESTORING = [(PublishedObjects.set_slice, tree) for tree in SLICES]
+HOLDING = [(PublishedObjects.set_slice, withdraw_attributes(tree, NICS)) for tree in SLICES] + [
+    event for event in EVENTS if event[0] is PublishedObjects.set_claim
 ]
-RELEASING = [event for event in EVENTS if event[0] is Last.remove_claim]
+RELEASING = [event for event in EVENTS if event[0] is PublishedObjects.remove_claim]
 
 
-def describe(cluster):
+def describe_nodes(cluster):
     """Return the values of each node that a decision reads."""
     known = cluster.devices
     return {
@@ -476,11 +476,11 @@ def describe(cluster):
 )
 def test_state_after_any_order_of_events_equals_that_after_a_new_list(earlier, later, final):
     """The state is that after the earlier events. At the end all attributes are published again."""
-    last = Last()
+    last = PublishedObjects()
     for change, *arguments in earlier:
         change(last, cluster_state.ClusterState(), *arguments)
-    cluster = last.build()
+    cluster = last.build_cluster()
     for change, *arguments in [*later, *final]:
         change(last, cluster, *arguments)
-        describe(cluster)  # what is computed on demand must not outlive the next event
-    assert describe(cluster) == describe(last.build())
+        describe_nodes(cluster)  # what is computed on demand must not outlive the next event
+    assert describe_nodes(cluster) == describe_nodes(last.build_cluster())

@@ -42,7 +42,7 @@ class FilteringLoop(Loop):
         refused = self.find_refusals(pod)
         return [name for name in super().feasible(pod) if name not in refused]
 
-    def try_all(self, pods, domain=LEAF):
+    def place_fitting(self, pods, domain=LEAF):
         """Place the pods that fit, in this order. Return the domain of each by name."""
         nodes = {pod.metadata.name: self.place([pod])[0] for pod in pods if self.feasible(pod)}
         return {name: self.state.nodes[node].labels[domain] for name, node in nodes.items()}
@@ -84,7 +84,7 @@ def test_segments_stay_in_one_domain_and_their_gang_uses_the_fewest_domains(size
     size, is_whole = min(size, count), not count % min(size, count)
     loop.submit(pods)
     fewest = count_fewest(sizes, [min(size, count - start) for start in range(0, count, size)])
-    placed = loop.try_all(random.sample(pods, len(pods)) if is_whole else pods)
+    placed = loop.place_fitting(random.sample(pods, len(pods)) if is_whole else pods)
     homes = {}
     for rank, one in enumerate(pods):
         if one.metadata.name in placed:
@@ -116,7 +116,7 @@ def test_neighbouring_segments_share_a_domain_in_any_order_of_ranks():
     loop = FilteringLoop(build_leaves(a=8, b=8, c=8), given=build_policy(4))
     pods = loop.create(24)
     early = [9, 3, 10]
-    placed = loop.try_all([pods[rank] for rank in early + [rank for rank in range(24) if rank not in early]])
+    placed = loop.place_fitting([pods[rank] for rank in early + [rank for rank in range(24) if rank not in early]])
     assert [placed[f"g-{rank}"] for rank in range(24)] == [*"a" * 8, *"b" * 8, *"c" * 8]
     assert loop.has_plan
 
@@ -185,7 +185,7 @@ def test_the_segment_annotation_of_a_pod_overrides_the_policy(value, home):
     loop = FilteringLoop(build_leaves(a=4, b=2), given=build_policy(2))
     annotations = {} if value is None else {"railwright.io/segment": value}
     pods = loop.create(6, annotations={"scheduling.k8s.io/group-name": "g", **annotations})
-    assert set(loop.try_all(pods).values()) == home | ({"b"} if value == "4" else set())
+    assert set(loop.place_fitting(pods).values()) == home | ({"b"} if value == "4" else set())
 
 
 @given(
@@ -249,7 +249,7 @@ class Trial:
         request = placing.build_request(pod, offered)
         return self.engine.score(msgspec.structs.replace(request, is_announced=True, is_confined=is_confined))
 
-    def run(self, domain, pods=None):
+    def place_in_domain(self, domain, pods=None):
         """Place the pods in a domain; return the decision and node of each."""
         placed = []
         for peer in self.pods if pods is None else pods:
@@ -271,7 +271,7 @@ def build_pods(size):
     return [placing.build_pod(f"job-worker-{rank}", group="gang") for rank in range(size)]
 
 
-def draw(seed):
+def draw_leaves(seed):
     """Return leaves of two spines, one with more nodes than Volcano offers without a sample, and some busy nodes."""
     draws = random.Random(seed)  # noqa: S311 - the same in each run
     most = 60 if seed % 3 == 0 else 8
@@ -282,14 +282,14 @@ def draw(seed):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_gang_is_planned_only_on_leaves_of_the_domain_that_volcano_tries(seed):
-    draws, sizes, busy = draw(seed)
+    draws, sizes, busy = draw_leaves(seed)
     size = draws.randint(2, 9)
     trial = Trial(sizes, build_pods(size), busy)
     domains = [*(f"{spine}-{leaf}" for spine, leaf in sizes), "s0", "s1"]
     for domain in draws.sample(domains, len(domains)):
         free = trial.list_free(domain)
         leaves = {(f"{spine}{leaf}", spine) for spine, leaf in sizes if f"{spine}-{leaf}".startswith(domain)}
-        placed = trial.run(domain)
+        placed = trial.place_in_domain(domain)
         assert len(placed) == min(size, len(free))
         for decision, _ in placed:
             assert set(decision.plan.leaves) <= leaves

@@ -100,7 +100,7 @@ UNEVEN = build_policy(oversubscription=[1, 7])
 
 
 @st.composite
-def clusters(draw):
+def draw_clusters(draw):
     """Draw clusters of more nodes than a full offer, some of them in use."""
     sizes = {f"{spine}{leaf}": draw(st.integers(1, 40)) for spine in "ab" for leaf in range(4)}
     nodes = build_leaves(**sizes, c0=100)
@@ -108,7 +108,7 @@ def clusters(draw):
     return nodes, [build_pod(f"other-{i}", on=nodes[i].metadata.name) for i in taken]
 
 
-@given(clusters(), st.integers(2, 40), st.data())
+@given(draw_clusters(), st.integers(2, 40), st.data())
 def test_a_decision_with_memory_equals_one_without_while_no_other_gang_is_placed(cluster, size, data):
     nodes, others = cluster
     state = build_cluster(nodes, others, {"train/gang": size})

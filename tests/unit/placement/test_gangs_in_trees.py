@@ -104,7 +104,7 @@ def build_loop(sizes, pods, *, ratio=7.0, announces=False):
     return loop, {name: loop.create(count, group=name) for name, count in pods.items()}
 
 
-def place(loop, gangs, order):
+def place_in_turns(loop, gangs, order):
     """Place the pods in the order of their gangs' names. Return the leaves of each gang, by rank."""
     placed = {name: [] for name in gangs}
     for name in order:
@@ -125,8 +125,8 @@ def test_gangs_placed_pod_by_pod_in_any_order_keep_the_planned_bandwidth(data):
     assume(sum(pods.values()) <= sum(sizes.values()))
     order = data.draw(st.permutations([name for name, count in pods.items() for _ in range(count)]))
     announces = data.draw(st.booleans(), label="the scheduler announces its choices")
-    mixed = place(*build_loop(sizes, pods, announces=announces), order)
-    alone = place(
+    mixed = place_in_turns(*build_loop(sizes, pods, announces=announces), order)
+    alone = place_in_turns(
         *build_loop(sizes, pods, announces=announces),
         [name for name in dict.fromkeys(order) for _ in range(pods[name])],
     )
@@ -134,7 +134,7 @@ def test_gangs_placed_pod_by_pod_in_any_order_keep_the_planned_bandwidth(data):
     assert values == expected
 
 
-def begin():
+def place_first_pod():
     """Return a cluster in which the gang `o` has begun in the only leaf that could hold either gang."""
     loop, gangs = build_loop(SIZES, {"o": 4, "t": 4})
     loop.place(gangs["o"][:1])
@@ -147,7 +147,7 @@ def begin():
     ids=["all its pods", "those that wait", "its only placed pod"],
 )
 def test_deleted_pods_of_a_partly_placed_gang_free_its_reserved_nodes(deleted, slots):
-    loop, gangs = begin()
+    loop, gangs = place_first_pod()
     assert ("a",) not in loop.decide(gangs["t"][0]).plan.leaves
     for member in gangs["o"][deleted]:
         loop.state.remove_pod(member.metadata.uid)

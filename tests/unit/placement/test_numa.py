@@ -24,24 +24,24 @@ ONE_POOL = [model.Rail(name=name, resource=POOL) for name in RAILS]
 FULL = {"cpu": 128_000, GPU: 8000, **dict.fromkeys(RESOURCES, 1000)}
 
 
-def node(rails=EACH, **more):
+def build_shape_zones(rails=EACH, **more):
     return numa.build_zones_from_shape(TWO_SIDED, rails, {**FULL, **more}, [GPU])
 
 
-def zones(*free):
-    """Return zones with these devices: zones({GPU: 4, rail: 1}, ...)."""
+def build_zones(*free):
+    """Return zones with these devices: build_zones({GPU: 4, rail: 1}, ...)."""
     amounts = ({name: count * 1000 for name, count in here.items()} for here in free)
     return tuple(numa.Zone(number, resources.freeze(here)) for number, here in enumerate(amounts))
 
 
-def want(gpus, *rails, pool=0):
+def build_demand(gpus, *rails, pool=0):
     rails = {RESOURCES[rail]: 1 for rail in rails} | ({POOL: pool} if pool else {})
     pools = tuple((name, count * 1000) for name, count in rails.items())
     return scheduling_request.Demand(((GPU, gpus * 1000),) if gpus else (), pools)
 
 
 def pod(gpus, *rails, pool=0):
-    asked = want(gpus, *rails, pool=pool)
+    asked = build_demand(gpus, *rails, pool=pool)
     return dict((*asked.accelerators, *asked.pools), cpu=4000)
 
 
@@ -50,18 +50,20 @@ def count_free(free_zones, resource=GPU):
 
 
 GONE = numa.build_zones_from_shape(TWO_SIDED, EACH, {GPU: 8000, **dict.fromkeys(RESOURCES[:3], 1000)}, [GPU])
-HALF = zones({GPU: 2, RESOURCES[0]: 1, RESOURCES[1]: 1}, {GPU: 2, RESOURCES[2]: 1, RESOURCES[3]: 1})
+HALF = build_zones({GPU: 2, RESOURCES[0]: 1, RESOURCES[1]: 1}, {GPU: 2, RESOURCES[2]: 1, RESOURCES[3]: 1})
 
 
 # --- where devices are ------------------------------------------------------------------------------------
 
 
 def test_a_shape_assigns_gpus_and_rails_to_numa_nodes():
-    assert node() == zones({GPU: 4, RESOURCES[0]: 1, RESOURCES[1]: 1}, {GPU: 4, RESOURCES[2]: 1, RESOURCES[3]: 1})
+    assert build_shape_zones() == build_zones(
+        {GPU: 4, RESOURCES[0]: 1, RESOURCES[1]: 1}, {GPU: 4, RESOURCES[2]: 1, RESOURCES[3]: 1}
+    )
 
 
 def test_a_pool_of_virtual_functions_is_divided_between_numa_nodes_by_their_rails():
-    assert count_free(node(ONE_POOL, **{POOL: 8000}), POOL) == [4, 4]
+    assert count_free(build_shape_zones(ONE_POOL, **{POOL: 8000}), POOL) == [4, 4]
     three_to_one = msgspec.structs.replace(
         TWO_SIDED,
         numa=(
@@ -74,7 +76,7 @@ def test_a_pool_of_virtual_functions_is_divided_between_numa_nodes_by_their_rail
 
 
 def test_a_dead_rail_is_listed_without_free_devices():
-    assert count_free(node(**{RESOURCES[3]: 0}), RESOURCES[3]) == [-1, 0]
+    assert count_free(build_shape_zones(**{RESOURCES[3]: 0}), RESOURCES[3]) == [-1, 0]
     assert count_free(GONE, RESOURCES[3]) == [-1, 0]
 
 
@@ -85,15 +87,15 @@ def test_a_report_gives_the_available_devices_of_its_numa_nodes_and_of_no_other_
     zones_ = [{**other[0], "type": "Node"}, {**other[1], "type": "Socket"}, *tree["zones"][::-1]]
     with_socket = msgspec.convert({**tree, "zones": zones_}, node_views.NodeResourceTopology)
     names = {GPU, *RESOURCES}
-    assert numa.read_zones(exported, names, only_free=True) == zones({GPU: 1}, {GPU: 0, RESOURCES[2]: 1})
+    assert numa.read_zones(exported, names, only_free=True) == build_zones({GPU: 1}, {GPU: 0, RESOURCES[2]: 1})
     assert numa.read_zones(with_socket, names, only_free=True) == numa.read_zones(exported, names, only_free=True)
     assert count_free(numa.read_zones(exported, names, only_free=False)) == [4, 4]
     assert numa.read_zones(exported, {"amd.com/gpu"}, only_free=True) == ()
 
 
 def test_resources_missing_from_a_report_come_from_the_shape():
-    reported = zones({GPU: 1}, {GPU: 4})
-    assert numa.add_missing_resources(reported, node()) == zones(
+    reported = build_zones({GPU: 1}, {GPU: 4})
+    assert numa.add_missing_resources(reported, build_shape_zones()) == build_zones(
         {GPU: 1, RESOURCES[0]: 1, RESOURCES[1]: 1}, {GPU: 4, RESOURCES[2]: 1, RESOURCES[3]: 1}
     )
 
@@ -102,21 +104,21 @@ def test_resources_missing_from_a_report_come_from_the_shape():
 
 
 def test_a_pod_with_gpus_but_no_rails_is_charged_to_the_lowest_numa_node_with_room():
-    assert count_free(numa.subtract_usage(node(), [pod(4)])) == [0, 4]
-    assert count_free(numa.subtract_usage(node(), [pod(3), pod(2)])) == [1, 2]
+    assert count_free(numa.subtract_usage(build_shape_zones(), [pod(4)])) == [0, 4]
+    assert count_free(numa.subtract_usage(build_shape_zones(), [pod(3), pod(2)])) == [1, 2]
 
 
 def test_pods_with_rails_on_one_numa_node_are_charged_first():
-    assert count_free(numa.subtract_usage(node(), [pod(4), pod(2, 0)])) == [2, 0]
-    assert count_free(numa.subtract_usage(node(), [pod(2, 0), pod(4)])) == [2, 0]
+    assert count_free(numa.subtract_usage(build_shape_zones(), [pod(4), pod(2, 0)])) == [2, 0]
+    assert count_free(numa.subtract_usage(build_shape_zones(), [pod(2, 0), pod(4)])) == [2, 0]
 
 
 def test_a_pod_over_two_numa_nodes_is_charged_in_matching_pairs_first():
-    assert count_free(numa.subtract_usage(node(), [pod(4, 0, 2)])) == [2, 2]
-    assert count_free(numa.subtract_usage(node(), [pod(6, 0, 1, 2)])) == [0, 2]
-    three_left = numa.subtract_usage(node(), [pod(1)])
+    assert count_free(numa.subtract_usage(build_shape_zones(), [pod(4, 0, 2)])) == [2, 2]
+    assert count_free(numa.subtract_usage(build_shape_zones(), [pod(6, 0, 1, 2)])) == [0, 2]
+    three_left = numa.subtract_usage(build_shape_zones(), [pod(1)])
     assert count_free(numa.subtract_usage(three_left, [pod(5, 0, 1)])) == [0, 2]
-    from_pool = numa.subtract_usage(node(ONE_POOL, **{POOL: 4000}), [pod(8, pool=4)])
+    from_pool = numa.subtract_usage(build_shape_zones(ONE_POOL, **{POOL: 4000}), [pod(8, pool=4)])
     assert (count_free(from_pool), count_free(from_pool, POOL)) == ([0, 0], [0, 0])
 
 
@@ -150,20 +152,28 @@ def test_the_charged_devices_are_the_requested_ones_in_any_order_of_pods(held, c
 
 
 PLACES = {  # free devices by NUMA node, a pod, and: how many rails are local, on which NUMA nodes
-    "a whole node, in matching pairs": (node(), want(8, 0, 1, 2, 3), (4, (0, 1))),
-    "rails of one NUMA node": (node(), want(4, 2, 3), (2, (1,))),
-    "a GPU away from the only free rail": (zones({GPU: 4}, {GPU: 0, RESOURCES[3]: 1}), want(1, 3), (0, (0, 1))),
-    "two and two GPUs, with a rail each": (HALF, want(4, 0, 2), (2, (0, 1))),
-    "both rails beside two GPUs, which are the share of one": (HALF, want(4, 0, 1), (1, (0, 1))),
-    "two of three GPUs are the share of two rails, rounded up": (HALF, want(3, 0, 1), (2, (0, 1))),
-    "all rails, of which one is dead": (GONE, want(8, 0, 1, 2, 3), None),
-    "a partly used NUMA node before a free one": (zones({GPU: 4}, {GPU: 2}, {GPU: 3}), want(2), (0, (1,))),
-    "no accelerators": (node(), want(0, 0, 3), (2, (0, 1))),
-    "an unknown layout": ((), want(8, 0, 1), (2, ())),
-    "rails that no NUMA node names": (zones({GPU: 4}, {GPU: 4}), want(4, 0, 1), (2, (0,))),
+    "a whole node, in matching pairs": (build_shape_zones(), build_demand(8, 0, 1, 2, 3), (4, (0, 1))),
+    "rails of one NUMA node": (build_shape_zones(), build_demand(4, 2, 3), (2, (1,))),
+    "a GPU away from the only free rail": (
+        build_zones({GPU: 4}, {GPU: 0, RESOURCES[3]: 1}),
+        build_demand(1, 3),
+        (0, (0, 1)),
+    ),
+    "two and two GPUs, with a rail each": (HALF, build_demand(4, 0, 2), (2, (0, 1))),
+    "both rails beside two GPUs, which are the share of one": (HALF, build_demand(4, 0, 1), (1, (0, 1))),
+    "two of three GPUs are the share of two rails, rounded up": (HALF, build_demand(3, 0, 1), (2, (0, 1))),
+    "all rails, of which one is dead": (GONE, build_demand(8, 0, 1, 2, 3), None),
+    "a partly used NUMA node before a free one": (
+        build_zones({GPU: 4}, {GPU: 2}, {GPU: 3}),
+        build_demand(2),
+        (0, (1,)),
+    ),
+    "no accelerators": (build_shape_zones(), build_demand(0, 0, 3), (2, (0, 1))),
+    "an unknown layout": ((), build_demand(8, 0, 1), (2, ())),
+    "rails that no NUMA node names": (build_zones({GPU: 4}, {GPU: 4}), build_demand(4, 0, 1), (2, (0,))),
     "a rail that one NUMA node names": (
-        zones({GPU: 4}, {GPU: 4, RESOURCES[1]: 1}),
-        want(8, 0, 1, 2),
+        build_zones({GPU: 4}, {GPU: 4, RESOURCES[1]: 1}),
+        build_demand(8, 0, 1, 2),
         (3, (0, 1)),
     ),
 }
@@ -177,8 +187,8 @@ def test_rails_are_local_if_their_numa_node_has_its_share_of_the_gpus(free, aske
 
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=4), st.integers(1, 4), st.integers(0, 20))
 def test_numa_nodes_are_filled_until_the_next_pod_does_not_fit(free, gpus, limit):
-    held = zones(*({GPU: gpus_free} for gpus_free in free))
-    assignments = numa.assign_pods(held, want(gpus), limit)
+    held = build_zones(*({GPU: gpus_free} for gpus_free in free))
+    assignments = numa.assign_pods(held, build_demand(gpus), limit)
     assert len(assignments) == min(limit, sum(free) // gpus)
     for assignment in assignments:
         held = numa.subtract_zones(held, assignment.taken)
@@ -329,7 +339,7 @@ def count_local(gpus, rails):
 
 def build_places(gpus, rails):
     """Return NUMA nodes with these GPUs, and a device of each rail on the NUMA node that `rails` has for it."""
-    return zones(
+    return build_zones(
         *(
             {GPU: free} | {RESOURCES[rail]: 1 for rail, at in enumerate(rails) if at == place}
             for place, free in enumerate(gpus)
@@ -340,7 +350,7 @@ def build_places(gpus, rails):
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=5), st.lists(st.integers(0, 4), max_size=4), st.integers(1, 9))
 def test_an_assignment_has_the_most_local_rails_on_the_fewest_numa_nodes(free, rails, gpus):
     rails = [at % len(free) for at in rails]
-    assignment = numa.assign_pod(build_places(free, rails), want(gpus, *range(len(rails))))
+    assignment = numa.assign_pod(build_places(free, rails), build_demand(gpus, *range(len(rails))))
     if sum(free) < gpus:
         assert assignment is None
         return
@@ -359,7 +369,9 @@ def test_an_assignment_has_the_most_local_rails_on_the_fewest_numa_nodes(free, r
 )
 def test_shares_of_gpus_and_functions_of_a_pool_are_assigned_where_they_are_free(free, gpus, pool):
     """A GPU can have hundreds of shares, which must not be assigned one by one."""
-    assignment = numa.assign_pod(zones(*({GPU: gpu, POOL: rail} for gpu, rail in free)), want(gpus, pool=pool))
+    assignment = numa.assign_pod(
+        build_zones(*({GPU: gpu, POOL: rail} for gpu, rail in free)), build_demand(gpus, pool=pool)
+    )
     has_room = all(sum(column) >= needed for column, needed in zip(zip(*free, strict=True), (gpus, pool), strict=True))
     assert (assignment is not None) == has_room
     if assignment is None:

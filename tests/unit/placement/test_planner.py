@@ -14,7 +14,7 @@ RAILS = 3
 LEAVES = (("l0", "s0"), ("l1", "s0"), ("l2", "s1"), ("l3", "s1"), ("l4", "s2"))
 
 
-def grade(shares=(1 / 3,) * RAILS, alignments=(1.0,), shape=""):
+def build_class(shares=(1 / 3,) * RAILS, alignments=(1.0,), shape=""):
     """Return a class of nodes with all that a plan reads of it, for pods that have NICs of their own."""
     facts = node_evaluation.NodeFacts(
         eligible=True, shape=shape, fits_by_other_resources=len(alignments), devices=(), broken=()
@@ -37,7 +37,7 @@ def grade(shares=(1 / 3,) * RAILS, alignments=(1.0,), shape=""):
 
 
 GRADES = st.builds(
-    grade,
+    build_class,
     st.tuples(*[st.sampled_from([1 / 3, 1 / 6, 0.0])] * RAILS),
     st.sampled_from([(1.0,), (bandwidth.MISALIGNED,), (1.0, bandwidth.MISALIGNED), ()]),
 )
@@ -45,7 +45,7 @@ NODES = st.lists(st.tuples(st.sampled_from(LEAVES), GRADES), min_size=1, max_siz
 RATIOS = st.sampled_from([(), (1.0, 7.0), (7.0,), (2.0, 3.0)])
 
 
-def supply(nodes, ratios=(), busy=(), absent=()):
+def build_capacity(nodes, ratios=(), busy=(), absent=()):
     """Return nodes of (leaf, grade); `busy` leaves hold further nodes without room, `absent` grades have no nodes."""
     grades = list(dict.fromkeys((*absent, *(grade for _, grade in nodes))))
     leaves, sizes = {}, {}
@@ -58,7 +58,7 @@ def supply(nodes, ratios=(), busy=(), absent=()):
     return planner.GangCapacity(grades, leaves, bandwidth.Uplinks(sizes, ratios))
 
 
-def worth(members, ratios, sizes):
+def compute_bandwidth(members, ratios, sizes):
     """Return the modelled bandwidth of members of (leaf, grade, alignment)."""
     values = [alignment * sum(capacity.shares[1]) for _, capacity, alignment in members]
     for level, ratio in enumerate(ratios):
@@ -74,10 +74,10 @@ def slots(nodes):
 
 @given(NODES, st.integers(1, 5), RATIOS)
 def test_the_planned_nodes_have_the_most_bandwidth_on_the_fewest_leaves(nodes, remaining, ratios):
-    capacity = supply(nodes, ratios)
+    capacity = build_capacity(nodes, ratios)
     plan = planner.plan_gang(remaining, capacity)
     choices = [
-        (worth(some, ratios, capacity.uplinks.domain_sizes), -len({leaf for leaf, _, _ in some}))
+        (compute_bandwidth(some, ratios, capacity.uplinks.domain_sizes), -len({leaf for leaf, _, _ in some}))
         for some in itertools.combinations(slots(nodes), remaining)
     ]
     if not choices:
@@ -93,13 +93,13 @@ def test_the_planned_nodes_have_the_most_bandwidth_on_the_fewest_leaves(nodes, r
 
 @given(NODES, st.integers(2, 3), st.integers(1, 2), RATIOS)
 def test_the_planned_segments_have_the_most_bandwidth_on_the_fewest_leaves(nodes, size, count, ratios):
-    capacity = msgspec.structs.replace(supply(nodes, ratios), segment=size)
+    capacity = msgspec.structs.replace(build_capacity(nodes, ratios), segment=size)
     plan = planner.plan_gang(size * count, capacity)
     choices = []
     for some in itertools.combinations(slots(nodes), size * count):
         leaves_of_some = [leaf for leaf, _, _ in some]
         if all(leaves_of_some.count(leaf) % size == 0 for leaf in leaves_of_some):
-            value = worth(some, ratios, capacity.uplinks.domain_sizes)
+            value = compute_bandwidth(some, ratios, capacity.uplinks.domain_sizes)
             choices.append((round(value, 6), -len(set(leaves_of_some))))
     if not choices:
         assert not plan.is_complete
@@ -111,16 +111,16 @@ def test_the_planned_segments_have_the_most_bandwidth_on_the_fewest_leaves(nodes
 
 
 def test_nodes_of_one_shape_are_preferred_to_fewer_leaves():
-    old, new = grade(shape="a100"), grade(shape="h100")
+    old, new = build_class(shape="a100"), build_class(shape="h100")
     nodes = [*[(LEAVES[0], old)] * 2, *[(LEAVES[0], new)] * 2, *[(LEAVES[1], new)] * 2]
-    plan = planner.plan_gang(4, supply(nodes))
+    plan = planner.plan_gang(4, build_capacity(nodes))
     assert set(plan.leaves) == {LEAVES[0], LEAVES[1]}
     assert set(plan.slots_by_leaf.values()) == {2}
 
 
 def test_nodes_without_a_leaf_label_are_used_last():
-    nodes = [((), grade())] * 5 + [(LEAVES[0], grade())] * 3
-    plan = planner.plan_gang(5, supply(nodes))
+    nodes = [((), build_class())] * 5 + [(LEAVES[0], build_class())] * 3
+    plan = planner.plan_gang(5, build_capacity(nodes))
     assert plan.leaves == (LEAVES[0], ())
     assert plan.is_complete
 
@@ -144,7 +144,7 @@ def build_problem(remaining, slots, used=(), carries=lambda *_: True):
     )
 
 
-def every_choice(slots, remaining, carries=lambda *_: True):
+def list_choices(slots, remaining, carries=lambda *_: True):
     """Yield all sets of leaves that hold the gang and whose crossed uplinks reach the bandwidth."""
     for count in range(1, len(slots) + 1):
         for some in itertools.combinations(sorted(slots), count):
@@ -162,7 +162,7 @@ def test_the_chosen_leaves_are_the_fewest_then_in_the_fewest_spines_then_the_tig
     def carries(domain, level):
         return domain[0] not in weak
 
-    choices = list(every_choice(slots, remaining, carries))
+    choices = list(list_choices(slots, remaining, carries))
     choice = leaf_selection.choose_leaves(build_problem(remaining, slots, carries=carries))
     assert build_problem(remaining, slots, carries=carries).fits == bool(choices)
     if not choices:

@@ -15,7 +15,7 @@ INDEX = kubernetes.INDEX
 FORMS = ("Indexed Job", "pods of a PodGroup", "elastic gang", "PyTorchJob")
 
 
-def build(form: str, rank: int, *, on: str = "", phase: str = "", uid: str = ""):
+def build_member(form: str, rank: int, *, on: str = "", phase: str = "", uid: str = ""):
     """Return one of the eight pods of a gang."""
     match form:
         case "Indexed Job":
@@ -63,30 +63,30 @@ def check_recreated(form, ended, lost, order, *, is_deleted=False):
     state = build_cluster(form, succeeded=len(ended))
     for rank in range(8):
         if rank in ended and not is_deleted:
-            state.upsert_pod(build(form, rank, on=find_node(rank), phase="Succeeded"))
+            state.upsert_pod(build_member(form, rank, on=find_node(rank), phase="Succeeded"))
         elif rank not in ended | lost:
-            state.upsert_pod(build(form, rank, on=find_node(rank)))
+            state.upsert_pod(build_member(form, rank, on=find_node(rank)))
     present = set(range(8)) - ended - lost
     for rank in order:
-        waiting = build(form, rank, uid="again")
+        waiting = build_member(form, rank, uid="again")
         state.upsert_pod(waiting)
         engine = RememberingEngine(state)
         refused = engine.find_refusals(build_request(waiting, state.nodes, POLICY))
         if present & {*range(4)} and present & {*range(4, 8)}:  # otherwise nothing holds a segment, or tells its start
             assert {name[0] for name in state.nodes} - {name[0] for name in refused} == {find_node(rank)[0]}
-        state.upsert_pod(build(form, rank, on=find_node(rank), uid="again"))
+        state.upsert_pod(build_member(form, rank, on=find_node(rank), uid="again"))
         present.add(rank)
 
 
 def test_a_failed_pod_does_not_count_once_it_is_recreated():
     state = build_cluster("Indexed Job")
     for rank in range(8):
-        state.upsert_pod(build("Indexed Job", rank, on=find_node(rank), phase="Failed", uid="old"))
-    state.upsert_pod(build("Indexed Job", 3))
-    gang = membership.find_gang(build("Indexed Job", 3))
+        state.upsert_pod(build_member("Indexed Job", rank, on=find_node(rank), phase="Failed", uid="old"))
+    state.upsert_pod(build_member("Indexed Job", 3))
+    gang = membership.find_gang(build_member("Indexed Job", 3))
     assert {pod.rank.index for pod in state.list_ended(gang)} == {*range(8)} - {3}
     assert state.get_gang_size(gang, observed=1) == 8, "a Job creates failed pods again"
-    state.replace_pods([build("Indexed Job", 3)])
+    state.replace_pods([build_member("Indexed Job", 3)])
     assert not state.list_ended(gang)
 
 
@@ -99,8 +99,8 @@ def test_a_gang_does_not_wait_for_succeeded_pods(form):
         tree = {"metadata": {"name": "g", "namespace": "train", "uid": "g"}, "spec": spec}
         state.sizes.upsert(kind, msgspec.convert(tree, kind.view))
     for rank in range(6):
-        state.upsert_pod(build(form, rank, on=find_node(rank), phase="Succeeded"))
-    waiting = build(form, 6)
+        state.upsert_pod(build_member(form, rank, on=find_node(rank), phase="Succeeded"))
+    waiting = build_member(form, 6)
     state.upsert_pod(waiting)
     assert state.get_gang_size(membership.find_gang(waiting), observed=1) == 2, "7 does not exist yet"
     decision = RememberingEngine(state).score(build_request(waiting, state.nodes, POLICY))
@@ -110,8 +110,8 @@ def test_a_gang_does_not_wait_for_succeeded_pods(form):
 def test_a_forged_index_or_random_suffix_is_not_used_as_an_index():
     state = placing.build_cluster(build_leaves(a=4, b=4))
     forged = placing.change_pod(
-        build("Indexed Job", 0),
-        metadata={"labels_or_none": {**build("Indexed Job", 0).metadata.labels, INDEX: "9" * 60}},
+        build_member("Indexed Job", 0),
+        metadata={"labels_or_none": {**build_member("Indexed Job", 0).metadata.labels, INDEX: "9" * 60}},
     )
     hashed = [build_pod(f"h-{suffix}", group="h") for suffix in ("abc12", "xyz99")]
     for waiting in (forged, *hashed):

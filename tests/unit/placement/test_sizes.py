@@ -68,18 +68,18 @@ def types(**counts: int | None) -> dict:
     return {name: {"replicas": count, "template": {}} for name, count in counts.items()}
 
 
-def own(kind: str, name: str) -> views.Pod:
+def build_controlled_pod(kind: str, name: str) -> views.Pod:
     """Return a pod that an object controls."""
     return pod(owner={"kind": kind, "name": name, "uid": "u1"})
 
 
-def train(operator: str, name: str = "x") -> views.Pod:
+def build_kubeflow_pod(operator: str, name: str = "x") -> views.Pod:
     """Return a pod of a job of Kubeflow."""
     prefix = "training.kubeflow.org"
     return pod({f"{prefix}/job-name": name, f"{prefix}/operator-name": f"{operator}-controller"})
 
 
-def label(labels: dict, size: int, name: str = "j") -> dict:
+def build_job(labels: dict, size: int, name: str = "j") -> dict:
     """Return a Job whose pods have these labels."""
     return obj(name, {"parallelism": size, "template": {"metadata": {"labels": labels}}})
 
@@ -101,25 +101,35 @@ SIZES = {
     "Job of a JobSet": (
         pod(JOB_SET | {"batch.kubernetes.io/job-name": "js-workers-2"}),
         JOBS,
-        label(JOB_SET, 4, "js-workers-2"),
+        build_job(JOB_SET, 4, "js-workers-2"),
         4,
     ),
-    "StatefulSet": (own("StatefulSet", "s"), STATEFUL_SETS, obj("s", {"replicas": 5}), 5),
-    "ReplicaSet": (own("ReplicaSet", "r-1"), REPLICA_SETS, obj("r-1", {"replicas": 7}), 7),
+    "StatefulSet": (build_controlled_pod("StatefulSet", "s"), STATEFUL_SETS, obj("s", {"replicas": 5}), 5),
+    "ReplicaSet": (build_controlled_pod("ReplicaSet", "r-1"), REPLICA_SETS, obj("r-1", {"replicas": 7}), 7),
     "Volcano Job by its PodGroup": (
         pod(annotations={"scheduling.k8s.io/group-name": "vj-u1"}),
         VOLCANO_JOBS,
         TASKS,
         17,
     ),
-    "Job whose PodGroup does not exist": (pod(OF_GROUP), JOBS, label(OF_GROUP, 9), 9),
+    "Job whose PodGroup does not exist": (pod(OF_GROUP), JOBS, build_job(OF_GROUP, 9), 9),
     "PyTorchJob, worker": (read_recorded("training-operator-pytorch-worker"), PYTORCH_JOBS, PYTORCH, 16),
     "PyTorchJob, master": (read_recorded("training-operator-pytorch-master"), PYTORCH_JOBS, PYTORCH, 16),
     "TFJob": (read_recorded("training-operator-tf-chief"), TF_JOBS, FLOW, 7),
-    "XGBoostJob": (train("xgboostjob"), XGBOOST_JOBS, obj("x", {"xgbReplicaSpecs": types(Master=1, Worker=2)}), 3),
-    "JAXJob": (train("jaxjob"), JAX_JOBS, obj("x", {"jaxReplicaSpecs": types(Worker=2)}), 2),
-    "PaddleJob": (train("paddlejob"), PADDLE_JOBS, obj("x", {"paddleReplicaSpecs": types(Worker=2)}), 2),
-    "MPIJob v1": (train("mpijob"), MPI_JOBS_V1, obj("x", {"mpiReplicaSpecs": types(Launcher=1, Worker=3)}), 4),
+    "XGBoostJob": (
+        build_kubeflow_pod("xgboostjob"),
+        XGBOOST_JOBS,
+        obj("x", {"xgbReplicaSpecs": types(Master=1, Worker=2)}),
+        3,
+    ),
+    "JAXJob": (build_kubeflow_pod("jaxjob"), JAX_JOBS, obj("x", {"jaxReplicaSpecs": types(Worker=2)}), 2),
+    "PaddleJob": (build_kubeflow_pod("paddlejob"), PADDLE_JOBS, obj("x", {"paddleReplicaSpecs": types(Worker=2)}), 2),
+    "MPIJob v1": (
+        build_kubeflow_pod("mpijob"),
+        MPI_JOBS_V1,
+        obj("x", {"mpiReplicaSpecs": types(Launcher=1, Worker=3)}),
+        4,
+    ),
 }
 
 
@@ -134,7 +144,7 @@ def test_the_launcher_of_an_mpi_job_counts_in_its_gang(name):
     of = read_recorded(name)
     job = of.metadata.labels["training.kubeflow.org/job-name"]
     labels = read_recorded("mpi-operator-launcher").metadata.labels
-    launcher = label(labels, 1, f"{job}-launcher")
+    launcher = build_job(labels, 1, f"{job}-launcher")
     launcher["metadata"]["namespace"] = "recorded"
     mpi = obj(job, {"mpiReplicaSpecs": types(Launcher=1, Worker=8)}, namespace="recorded")
     assert size(of, (MPI_JOBS, mpi), (JOBS, launcher)) == 9
@@ -158,14 +168,14 @@ JOB_SETS = {
 def test_the_sizes_of_the_jobs_of_a_job_set_add_up_in_any_order(case):
     parts, expected = JOB_SETS[case]
     labels = {part: JOB_SET | {"jobset.sigs.k8s.io/replicatedjob-name": part} for part in parts}
-    jobs = [(JOBS, label(labels[part], count, f"js-{part}-2")) for part, count in parts.items()]
+    jobs = [(JOBS, build_job(labels[part], count, f"js-{part}-2")) for part, count in parts.items()]
     for part in parts:
         of = pod(labels[part] | {"batch.kubernetes.io/job-name": f"js-{part}-2"})
         assert size(of, *jobs) == size(of, *reversed(jobs), *jobs) == expected
 
 
 def test_the_size_of_a_pod_group_takes_precedence_over_that_of_the_owner():
-    owner = JOBS, label(OF_GROUP, 9)
+    owner = JOBS, build_job(OF_GROUP, 9)
     assert size(pod(OF_GROUP), owner, (PLUGINS_POD_GROUPS, group(4))) == 4
     assert size(pod(OF_GROUP), owner, (PLUGINS_POD_GROUPS, group(0))) == 9
 
