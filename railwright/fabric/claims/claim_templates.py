@@ -162,7 +162,7 @@ class ClaimedFabric(msgspec.Struct, frozen=True):
     def plan_claims(self, rails: int | Collection[str], accelerators: int) -> ClaimPlan:
         """Return the claims of a pod for `accelerators` GPUs and `rails`: names, or a number if any rails will do."""
         own = [*self.rails.values()]
-        if isinstance(rails, int):  # with names that no rail has, and the values of all
+        if isinstance(rails, int):  # requests are named nic0 and so on, and may get any rail's device
             values = tuple([value for rail in own for value in rail.values])
             named = zip(_generate_names("nic", self.rails), own[:rails], strict=False)
             requested = [msgspec.structs.replace(rail, name=name, values=values) for name, rail in named]

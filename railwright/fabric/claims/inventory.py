@@ -54,7 +54,7 @@ class ResourceNames:
     """
 
     def __init__(self) -> None:
-        self._classes: dict[str, selectors.Selection] = {}  # what their devices have; those with plain expressions only
+        self._classes: dict[str, selectors.Selection] = {}  # by DeviceClass; only those with simple expressions
         self._fabrics: tuple[claim_templates.ClaimedFabric, ...] = ()
         self._rails: dict[str, list[claim_templates.ClaimedRail]] = {}  # by DeviceClass; none of the GPUs
         self._resources: dict[tuple[str, str], list[str]] = {}  # DeviceClass, expression of the rail ("": GPUs)
@@ -169,7 +169,7 @@ class Sink(Generic[T]):
         return self._change(before, None) if before is not None else Changes()
 
 
-_MAX_SPECS = 1024  # of claims, that are shared; those of one template have one
+_MAX_SPECS = 1024  # distinct specs of claims, each stored once; claims of one template have the same
 
 
 class Inventory:
@@ -184,7 +184,7 @@ class Inventory:
         self._specs: bounded_cache.BoundedCache[objects.ResourceClaimSpec, objects.ResourceClaimSpec]
         self._specs = bounded_cache.BoundedCache(_MAX_SPECS)
         self._claims_by_pod: dict[tuple[str, str], set[str]] = {}  # namespace and UID of the pod -> claims
-        self._claim_by_device: dict[slices.DeviceId, str] = {}  # that keeps others from the device
+        self._claim_by_device: dict[slices.DeviceId, str] = {}  # that holds the device exclusively
         self.slice_sink = Sink[objects.ResourceSlice](self._change_slice)
         self.class_sink = Sink[objects.DeviceClass](self._change_class)
         self.claim_sink = Sink[objects.ResourceClaim](self._change_claim)

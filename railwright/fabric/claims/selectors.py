@@ -36,7 +36,7 @@ _TERM = re.compile(
 
 def parse_terms(expressions: Iterable[str]) -> Selection | None:
     """Return the terms of all expressions; None if one of them is not of the simple form."""
-    # an expression with && inside of a string is split there too: no part is then a term, so it is not plain
+    # An && inside a string is split too; its parts are no terms, so the expression counts as not simple.
     terms = [_read_term(term.strip()) for expression in expressions for term in expression.split("&&")]
     plain = [term for term in terms if term is not None]
     return plain if len(plain) == len(terms) else None

@@ -10,7 +10,7 @@ import msgspec
 from railwright.fabric.claims import objects
 
 _Pool = tuple[str, str]  # driver, name
-_MAX_ATTRIBUTES = 1 << 16  # distinct ones that are shared; UUIDs and addresses are distinct on each device
+_MAX_ATTRIBUTES = 1 << 16  # distinct attributes that are kept for sharing; UUIDs and addresses differ by device
 
 
 class DeviceId(msgspec.Struct, frozen=True, cache_hash=True):

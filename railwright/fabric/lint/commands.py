@@ -13,13 +13,13 @@ import msgspec
 
 from railwright.fabric.lint import rule_types
 
-# Prefixes of the variables that a rule or the catalogue reads, and of those by which PyTorch's ranks are known
+# Prefixes of variables that a rule checks, or that only a container with ranks sets
 RELEVANT = (
     *("NCCL_", "nccl_", "GLOO_", "TP_SOCKET_", "TORCH_NCCL_", "UCX_", "VLLM_NIXL_", "NIXL_", "NVSHMEM_"),
     *("RDMAV_", "FI_"),
 )
 _NCCL = RELEVANT[0]
-# One of these is in every command line that has settings.
+# Every command line that sets a linted variable or starts ranks contains one of these.
 HINTS = (*RELEVANT, "mpirun", "mpiexec", "prterun", "_perf")
 _LAUNCHERS = frozenset({"mpirun", "mpiexec", "prterun", "orterun", "mpirun.mpich", "mpirun.openmpi"})
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})

@@ -13,7 +13,9 @@ from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 
-LONGEST_NAME = catalogue.MAX_NAME_LENGTH + 1  # characters by which a name is known: no variable has as many
+LONGEST_NAME = (
+    catalogue.MAX_NAME_LENGTH + 1
+)  # characters: no known variable has as many, so the rest of a longer name does not matter
 _ORDER = {severity: rank for rank, severity in enumerate(rule_types.Severity)}
 RULES = rule_types.list_rules(variables, device_lists, networks, containers)
 _RANK_RULES = tuple(rule for rule in RULES if not rule.settings)
@@ -91,7 +93,7 @@ def _check_devices(devices: Mapping[str, str]) -> Iterator[rule_types.Finding]:
 
 def _check_variables(document: model.PolicyDocument, fabric: model.Fabric) -> list[rule_types.Finding]:
     """Return the findings about `env` of a fabric, checked like variables of a pod with all rails of the fabric."""
-    # rules accept values that the policy has, and report none beside found devices: neither may hide a finding here
+    # Rules accept values of the policy, and report lists that override found devices; `env` is not to be judged so.
     checked = msgspec.structs.replace(fabric, env={}, resolve="never")
     use = rank_contexts.build_full_use(document, checked)
     present = _list_interfaces(fabric)

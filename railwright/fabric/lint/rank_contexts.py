@@ -20,7 +20,7 @@ _PATH = re.compile(r"/[\w./-]+")
 _SCRIPT = re.compile(r"\.(?:sh|bash|py)\b")
 _PLACEHOLDER = re.compile(r"\$\{\w+\}|^\$\w+$")
 _NO_SECURITY = views.SecurityContext()
-_SHELL_WORDS = 3  # before the command of a container, after a script was put before it
+_SHELL_WORDS = 3  # that injection puts before a container's command to source a script
 _SOURCES = names.SOURCE_COMMAND.partition("{path}")[2]
 # Interfaces from another source than Multus (GKE's multi-networking). Their names are not known.
 OTHER_INTERFACES = ("networking.gke.io/interfaces",)
@@ -186,7 +186,7 @@ def _list_settings(
     pod: views.Pod, container: views.Container, command: commands.CommandSettings, job: JobContext
 ) -> tuple[rule_types.Setting, ...]:
     env = _list_environment(container)
-    if not job.limited:  # a placeholder that its author fills in before use, as `envsubst` does, is unknown
+    if not job.limited:  # a placeholder such as ${X}, which `envsubst` replaces later, is unknown
         env = [
             msgspec.structs.replace(setting, value=None) if _PLACEHOLDER.search(setting.value or "") else setting
             for setting in env
@@ -314,7 +314,7 @@ def _list_preflight_variables(pod: views.Pod, fabric: policies.Fabric) -> frozen
     """Return the variables that the preflight sets in a pod whose device names are not in the policy."""
     skipped = {word.strip() for word in pod.metadata.annotations.get(names.SKIP, "").split(",")}
     is_left_out = fabric.resolve == "never" or not fabric.nccl.derive or not skipped.isdisjoint(("env", "preflight"))
-    # on eRDMA admission writes the prefix that all devices have
+    # on eRDMA, admission writes the prefix of all device names, so the preflight sets none
     is_known = fabric.transport is policies.Transport.ERDMA
     return (
         frozenset() if is_left_out or is_known else frozenset(derive.list_found_variables(fabric)) - fabric.env.keys()

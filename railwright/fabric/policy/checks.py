@@ -16,7 +16,7 @@ from railwright.fabric.policy import compiled, model
 
 Path = tuple[str | int, ...]
 Shapes = Sequence[model.NodeShape]
-_Devices = list[tuple[Path, str | None]]  # of the rails, with their places
+_Devices = list[tuple[Path, str | None]]  # device of each rail, with the path of its key
 
 _MAX_VALUE_LENGTH = 80  # characters of a value in a message: enough to find it, too few to flood a log
 _MAX_NAMES = 20  # names in a list, for the same reason
@@ -138,7 +138,7 @@ def _quote(value: object) -> str:
 
 def _check_devices(fabric_name: str, fabric: model.Fabric, shapes: Shapes) -> Iterator[Finding]:
     """Check that two rails never have the same RDMA device, in `device` or in `devices` of one node shape."""
-    if fabric.claims is not None:  # `_check_claims` is about these
+    if fabric.claims is not None:  # `_check_identities` checks their devices
         return
     own: _Devices = [
         (("fabrics", fabric_name, "rails", index, "device"), rail.device) for index, rail in enumerate(fabric.rails)

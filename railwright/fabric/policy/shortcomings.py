@@ -17,7 +17,7 @@ from railwright.fabric.reasons.codes import AdmissionCode
 # transports whose rails need no resource
 TRANSPORTS_WITHOUT_RESOURCE = frozenset({model.Transport.PVRDMA, model.Transport.PLUGIN, model.Transport.TCP})
 _MAX_LIST_LENGTH = 30  # characters of a list in a message with two lists, or with a long remedy
-# gives the webhook the right to read and create ResourceClaimTemplates; short, for warnings have 256 characters
+# Fix that gives the webhook its rights to ResourceClaimTemplates; short, because warnings have 256 characters
 GRANT_CLAIMS = "set webhook.claims=true (Helm) or add manifests/components/claims"
 Networks = Mapping[tuple[str, str], str | None]
 Configurations = Mapping[tuple[str, str], ipam.NetworkConfiguration]

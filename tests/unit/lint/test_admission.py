@@ -163,7 +163,7 @@ def test_an_exception_in_lint_becomes_a_warning():
     assert warning.line == "LintFailed: railwright could not lint this pod (IndexError); nothing else is affected"
 
 
-# What the rows' own users write by hand and lint is to speak of; nothing of what railwright sets is among it.
+# Rules that report what the handwritten jobs set; railwright itself sets none of these.
 BY_HAND = {"N02", "N07", "N09", "N10", "N16", "N18", "N21", "N34"}
 
 

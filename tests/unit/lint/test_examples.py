@@ -54,4 +54,4 @@ def test_an_empty_value_is_reported_only_by_the_rule_for_empty_values():
         entries = tuple(rule_types.Setting(variable, "", "env") for variable in sorted(names))
         if list_findings(code, rule_types.RankContext("a rank", entries)):
             reported.add(code)
-    assert reported == {"N61"}  # what is empty is set, so these say only that it is not what is expected
+    assert reported == {"N61"}  # an empty NVSHMEM_HCA_LIST counts as set, and nothing reads it without its switch

@@ -27,7 +27,7 @@ EXTENDER = (
     "/volcano/east/prioritize",
     "/volcano/east/allocate",
 )
-ENDS = "/volcano/session-close"  # whose body says nothing: any JSON object will do
+ENDS = "/volcano/session-close"  # accepts any JSON object, because it reads nothing from it
 BODIES = {
     "empty": b"",
     "not JSON": b"{",

@@ -78,7 +78,7 @@ def check_claim(claim: ClaimContext) -> tuple[tuple[rule_types.Finding, Path], .
     return tuple(dict.fromkeys((rule.build_finding(violation.message), violation.path) for rule, violation in pairs))
 
 
-_SHARED_BY_PAIR = "pcieRoot"  # a switch with one NIC, or few; other attributes are of larger groups by intention
+_SHARED_BY_PAIR = "pcieRoot"  # of a switch with one NIC or few; other attributes are meant for larger groups
 
 
 @rule("C01", Severity.WARNING)
@@ -132,7 +132,7 @@ def check_attribute_guards(claim: ClaimContext) -> _Violations:
                 )
 
 
-_ONE_POD_ATTRIBUTES = ("pciBusID", "numaNode")  # attributes that only one pod of a node may select by
+_ONE_POD_ATTRIBUTES = ("pciBusID", "numaNode")  # attributes of fixed devices: a second pod on the node cannot get them
 
 
 @rule("C03", Severity.WARNING)

@@ -70,7 +70,7 @@ def check_shared_memory(ranks: RankContext) -> Iterator[Violation]:
     Source: NVIDIA/nccl troubleshooting guide, shared memory; NVIDIA/nccl issues 342 and 525.
     """
     if ranks.accelerators < 2 or ranks.capabilities is None or _WITHOUT_RANKS.search(ranks.image or ""):
-        return  # None: no pod is seen
+        return  # capabilities are None if no pod is known
     size = ranks.shared_memory
     if size is None and ranks.mounts.get(names.DEV_SHM) != "hostPath":
         yield Violation(
@@ -117,5 +117,5 @@ def check_topology_files(setting: Setting, ranks: RankContext) -> Iterator[str]:
         return
     if setting.name == _TOPOLOGY and of_policy:
         yield f"the policy has another file for these nodes, {of_policy}; remove the variable"
-    elif ranks.capabilities is not None and ranks.has_ranks and not is_present:  # None: no pod is seen
+    elif ranks.capabilities is not None and ranks.has_ranks and not is_present:
         yield f"no volume is mounted at this path, and {_READ_FILES[setting.name]}; mount it, unless the image has it"

@@ -65,7 +65,7 @@ _BEGINNINGS = (
     (re.compile(r"bnxt[_-]?re[_-]?(?=\d)", re.IGNORECASE), "bnxt_re"),
     (re.compile(r"[i1l|]onic[_-]?(?=\d)", re.IGNORECASE), "ionic_"),
 )
-_PATTERNS = frozenset("*?[")  # some releases of UCX read them; what they select is not judged
+_PATTERNS = frozenset("*?[")  # some releases of UCX expand these patterns, so lint does not check such a list
 
 
 @rule("N12", Severity.ERROR, settings=frozenset(_LISTS))
@@ -148,8 +148,8 @@ def _parse_list(name: str, value: str) -> parsing.NameList:
     return msgspec.structs.replace(name_list, entries=tuple(devices))
 
 
-_UNLIMITED = 1 << 20  # entries: only to count them
-# No library opens rails by these names there.
+_UNLIMITED = 1 << 20  # entries of a list of UCX or NVSHMEM, so that all are counted
+# Transports on which no library opens rails by RDMA device names
 _WITHOUT_LISTS = {policies.Transport.EFA, policies.Transport.PLUGIN, policies.Transport.TCP}
 
 
@@ -194,7 +194,9 @@ def check_listed_devices(setting: Setting, ranks: RankContext) -> Iterator[str]:
         )
     known = ranks.fabric_context.devices or {}
     all_devices = dict.fromkeys(device for devices in known.values() for device in devices)
-    names = [entry.name for entry in name_list.entries if entry.name not in all_devices]  # not those of the policy
+    names = [
+        entry.name for entry in name_list.entries if entry.name not in all_devices
+    ]  # a name in the policy is no misspelling
     look_alikes = list(filter(None, map(describe_misspelling, names)))
     yield from look_alikes
     if not known or look_alikes:

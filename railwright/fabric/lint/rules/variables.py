@@ -74,7 +74,7 @@ def check_nccl_release(setting: Setting, ranks: RankContext) -> Iterator[str]:
 # --- values -----------------------------------------------------------------------------------------
 
 _READ = frozenset({"active", "deprecated", "newer", "unused"})  # status of variables that NCCL reads
-# Words of these variables have rules of their own, which say more: N11, N12, N31, N34.
+# Words of these variables have their own rules: N11, N12, N31, N34.
 _CHECKED_BY_OTHER_RULES = frozenset(
     {"NCCL_ALGO", "NCCL_IB_HCA", "NCCL_NET", "NCCL_OOB_NET_IFNAME", "NCCL_PROTO", "NCCL_SOCKET_IFNAME"}
 )
