@@ -119,20 +119,19 @@ def run(groups: Groups, snapshot: snapshots.Snapshot) -> Iterator[Result]:
 
 def _assess(item: Row, snapshot: snapshots.Snapshot) -> Mapping[str, Result]:
     """Return the result of each subject of a row; "" is the subject of a row without any."""
-
-    def assess(*subject: Any) -> Result:
-        try:
-            return item.assess(snapshot, *subject)
-        except SkipError as error:
-            return skip(str(error), unread=error.unread)
-
-    if item.each is None:
-        return {"": assess()}
     try:
+        if item.each is None:
+            return {"": item.assess(snapshot)}
         subjects = item.each(snapshot)
     except SkipError as error:
         return {"": skip(str(error), unread=error.unread)}
-    return {name: assess(subject) for name, subject in subjects.items()} or {"": skip("nothing to check")}
+    results = {}
+    for name, subject in subjects.items():
+        try:
+            results[name] = item.assess(snapshot, subject)
+        except SkipError as error:
+            results[name] = skip(str(error), unread=error.unread)
+    return results or {"": skip("nothing to check")}
 
 
 # --- fixes, by how railwright was installed -----------------------------------------------------------------

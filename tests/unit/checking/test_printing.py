@@ -1,12 +1,17 @@
-"""Output of a run: rows in order, pending ones in one line, a summary, and the exit code."""
+"""What `railwright check` prints: the report, its JSON, the exit code, and the explanation of a row."""
 
 import contextlib
 import os
+import re
 
+import installations
+import msgspec
 import pytest
 import terminals
+from broken_installations import assess_trees
 
 from railwright.cli import output
+from railwright.cli.__main__ import main
 from railwright.cli.checking import command, rows
 
 
@@ -82,3 +87,50 @@ def test_a_status_is_cut_at_the_width_of_the_terminal(monkeypatch):
         "waiting for secret\\n",
         "waiting for secret…",
     ]
+
+
+# --- JSON and control characters ----------------------------------------------------------------------------
+
+PAGE = (installations.ROOT / "docs" / "reference" / "check.md").read_text()
+
+
+def test_the_fields_of_the_json_answer_are_the_documented_ones():
+    results = assess_trees(installations.healthy())
+    answer = msgspec.to_builtins(command.build_document(results, server="s", good=True))
+    documented = set(re.findall(r"`(\w+|checks\[\]\.\w+)`", PAGE[PAGE.index("## JSON") : PAGE.index("## The checks")]))
+    fields = set(answer) | {f"checks[].{field}" for field in answer["checks"][0]} | set(answer["counts"])
+    assert documented == fields
+
+
+def test_control_characters_from_the_cluster_are_escaped(capsys):
+    trees = installations.healthy()
+    trees["policy"][0]["data"] = {"x\x1b[2J": ""}
+    lines = list(command.format_report(assess_trees(trees)))
+    output.print_lines(lines)
+    printed = capsys.readouterr().out
+    assert "it has x\\x1b[2J" in printed
+    assert "\x1b" not in printed
+
+
+# --- --explain ------------------------------------------------------------------------------------------------
+
+
+def test_a_row_is_explained_without_a_cluster(monkeypatch, capsys):
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    assert main(["check", "--explain", "webhook-entries"]) == 0
+    stdout = capsys.readouterr().out
+    title = "webhook-entries: Webhook configurations exist, and their entries are those of this release"
+    assert stdout.startswith(f"{title}\n\nCompares each entry")
+    assert "\n- failurePolicy: Ignore lets opted-in pods run over TCP" in stdout
+    assert "\n\nFix: apply the webhook configurations again: kubectl apply -k FOLDER" in stdout
+
+
+def test_without_a_name_all_rows_are_listed_and_a_misspelt_name_gets_a_suggestion(capsys):
+    assert main(["check", "--explain"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(command.ROWS)
+    assert main(["check", "--explain", "rail-network"]) == 2
+    assert (
+        capsys.readouterr().err == "railwright: --explain: there is no row rail-network; did you mean rail-networks?\n"
+    )
+    assert main(["check", "--explain", "?"]) == 2
+    assert "to list all: railwright check --explain" in capsys.readouterr().err

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 
 import pages
 import pytest
+import shapes
 import yaml
 
+from documentation import reference
 from extender import gang_tracker
 from railwright.cli import dispatch
 from railwright.cli.explanation import previews, templates
@@ -206,3 +208,16 @@ def test_every_threat_on_the_security_page_has_existing_tests():
             text = (pages.ROOT / "tests" / path).read_text()
             for name in test_names:
                 assert re.search(rf"^(async )?def {name}\(", text, re.MULTILINE), f"{number}: {path} has no {name}"
+
+
+def test_the_page_of_claims_names_each_driver_whose_slices_are_tested():
+    table = (pages.ROOT / "docs" / "dynamic-resource-allocation.md").read_text()
+    assert all(shapes.load(name).title in table for name in shapes.NAMES)
+    slices = [tree for name in shapes.NAMES for tree in shapes.load(name).build_slices("n")]
+    assert all(f"`{tree['spec']['driver']}`" in table for tree in slices)
+
+
+def test_the_tested_versions_in_the_documentation_are_those_of_the_test_toolchain():
+    pins = "".join(path.read_text() for path in (pages.ROOT / "tests").rglob("go.mod"))
+    for versions in reference.read_versions().values():
+        assert all(f" {version} " in pins or f" {version}\n" in pins for version in versions)
