@@ -78,45 +78,56 @@ def set_variables(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
 def _set_container_variables(
     draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.InjectionContext, index: int, delivery: Delivery
 ) -> None:
-    container, env, settings = pod.spec.containers[index], ctx.fabric.env, delivery.settings
-    existing, every, optional = container.env_by_name, settings.all, settings.optional_library_vars
+    container, settings = pod.spec.containers[index], delivery.settings
+    left_out: tuple[derive.Variable, ...] = ()
     if settings.open_mpi and _names_interface_list(container, ctx.fabric):
-        _skip_open_mpi(draft, container, settings.open_mpi)
-        every = tuple([one for one in every if one not in settings.open_mpi])
-    used: frozenset[str] = frozenset()
-    if optional and libraries.detect_libraries(existing):
-        used = libraries.detect_libraries(
-            [name for name, (_, entry) in existing.items() if not _is_set_by_railwright(entry)]
-        )
-    _, transports = existing.get(libraries.UCX_TRANSPORTS, (0, None))
-    ucx_transports = env.get(libraries.UCX_TRANSPORTS) if transports is None else transports.value
-    may_use_rdma = ucx_transports is None or libraries.may_use_rdma(ucx_transports)
-    if ucx_transports is not None and may_use_rdma:
-        used |= {libraries.RDMA_OF_UCX}
-    unusable = () if may_use_rdma else libraries.UCX_DEVICE_VARIABLES
-    wanted = [
-        one
-        for one in (*every, *[one for one in optional if used and libraries.get_library(one.name) in used])
-        if (one.name not in unusable or one.name in env)
-        and not (one.name in libraries.CONFLICTING_VARIABLES and _has_conflict(existing, one, settings.by_name))
-    ]
-    found: Sequence[derive.Variable] = ()
-    if delivery.found_in_env or (delivery.found and container.env_from):
-        own = {one.name: one for one in wanted}
-        found = [
-            one
-            for one in delivery.found
-            if not {one.name, *libraries.CONFLICTING_VARIABLES.get(one.name, ())} & env.keys()
-            and one.name not in {*own, *unusable}
-            and not _has_conflict(existing, one, own)
-        ]
-    if container.env_from and _env_from_may_set(container, settings.all, optional, found):
+        left_out = settings.open_mpi
+        _skip_open_mpi(draft, container, left_out)
+    wanted, found = _select_variables(container, ctx.fabric, delivery, left_out)
+    if container.env_from and _env_from_may_set(container, settings.all, settings.optional_library_vars, found):
         by_file = (*settings.file_vars, *[one for one in found if conf.can_contain(one.name)])
         _add_env_entries(draft, index, container, wanted, wanted)
         _warn_of_env_from(draft, container, [one for one in (*wanted, *found) if one not in by_file])
     else:
         read = found if delivery.found_in_env else _list_file_paths(draft, container, delivery)
         _add_env_entries(draft, index, container, [*wanted, *read], settings.file_vars if delivery.by_file else ())
+
+
+def _select_variables(
+    container: views.Container, fabric: policies.Fabric, delivery: Delivery, left_out: Collection[derive.Variable]
+) -> tuple[list[derive.Variable], list[derive.Variable]]:
+    """Return the variables with values that a container gets, and those whose values the init container finds.
+
+    A variable of another library than NCCL is only for containers that use the library.
+    """
+    existing, env, settings = container.env_by_name, fabric.env, delivery.settings
+    used: frozenset[str] = frozenset()
+    if settings.optional_library_vars:
+        own_names = [name for name, (_, entry) in existing.items() if not _is_set_by_railwright(entry)]
+        used = libraries.detect_libraries(own_names)
+    _, transports = existing.get(libraries.UCX_TRANSPORTS, (0, None))
+    ucx_transports = env.get(libraries.UCX_TRANSPORTS) if transports is None else transports.value
+    may_use_rdma = ucx_transports is None or libraries.may_use_rdma(ucx_transports)
+    if ucx_transports is not None and may_use_rdma:
+        used |= {libraries.RDMA_OF_UCX}
+    unusable = () if may_use_rdma else libraries.UCX_DEVICE_VARIABLES
+    of_libraries = [one for one in settings.optional_library_vars if libraries.get_library(one.name) in used]
+    wanted = [
+        one
+        for one in (*settings.all, *of_libraries)
+        if one not in left_out
+        and (one.name not in unusable or one.name in env)
+        and not (one.name in libraries.CONFLICTING_VARIABLES and _has_conflict(existing, one, settings.by_name))
+    ]
+    own = {one.name: one for one in wanted}
+    found = [
+        one
+        for one in delivery.found
+        if not {one.name, *libraries.CONFLICTING_VARIABLES.get(one.name, ())} & env.keys()
+        and one.name not in {*own, *unusable}
+        and not _has_conflict(existing, one, own)
+    ]
+    return wanted, found
 
 
 def _add_env_entries(
