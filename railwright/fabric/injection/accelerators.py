@@ -14,7 +14,6 @@ from railwright.fabric.reasons import reason
 _ZEROS = ("0", 0)
 _ONE: Mapping[str, int] = {}  # each unit is an accelerator
 CLAIM = "claim"  # stands for any claim among the names of extended resources, which have a '/'
-SIDECAR = "Always"  # restartPolicy of an init container that runs beside the app containers
 
 
 def count_by_container(pod: views.Pod, accelerators: Collection[str], units: Mapping[str, int] = _ONE) -> list[int]:

@@ -74,6 +74,21 @@ class InjectionContext(msgspec.Struct, frozen=True):
         return any(rail.resource is None for rail in self.rails)
 
 
+def explain_left_out(ctx: InjectionContext, level: str, setting: str) -> reason.Reason:
+    """Return the reason for leaving out a setting that a pod-security level forbids.
+
+    Raises RefusedError if the pod has no devices without the setting.
+    """
+    if ctx.needs_privilege:
+        raise reason.RefusedError(
+            "security",
+            f"{facts.format_forbidden(ctx.known, level, setting)}, and nothing else gives the pod the devices of "
+            f"fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a device-plugin resource in the "
+            "policy",
+        )
+    return facts.explain_forbidden(ctx.known, level, setting)
+
+
 def build_context(
     pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts, name: str, options: UserOptions
 ) -> InjectionContext:
@@ -180,7 +195,7 @@ def _select_rails(
 def has_rail_count_only(pod: views.Pod, fabric: policies.Fabric) -> bool:
     """True if the annotation `rails`, or without it the policy, gives a number of rails and no names."""
     annotation = pod.metadata.annotations.get(names.RAILS)
-    return fabric.rails_per_pod == "proportional" if annotation is None else intent.is_count(annotation.strip())
+    return fabric.rails_per_pod == "proportional" if annotation is None else intent.is_count(annotation)
 
 
 def is_opted_out(pod: views.Pod, resource: str) -> bool:

@@ -152,14 +152,7 @@ def _mount_infiniband(draft: drafts.Draft, ctx: context.InjectionContext) -> Non
     if level is None:
         mount_volume(draft, _INFINIBAND, ctx.targets)
         return
-    if ctx.needs_privilege:
-        raise reasons.RefusedError(
-            "security",
-            f"{facts.format_forbidden(ctx.known, level, 'hostPath')}, and hostPath {names.DEV_INFINIBAND} is the "
-            f"only way to the devices of fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a "
-            "device-plugin resource in the policy",
-        )
-    left_out = facts.explain_forbidden(ctx.known, level, f"hostPath {names.DEV_INFINIBAND}")
+    left_out = context.explain_left_out(ctx, level, f"hostPath {names.DEV_INFINIBAND}")
     draft.skip(_INFINIBAND.entry, left_out)
     draft.warn(left_out)
 

@@ -74,9 +74,10 @@ def set_privileges(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         draft.add_entry(entry)
         if capability == _LOCK:
             draft.warn(*_warn_without_effect(pod, ctx))
-    if settings.privileged and (warning := _check_privileged_allowed(ctx, level)):
-        draft.skip("security.privileged", warning)
-        draft.warn(warning)
+    if settings.privileged and level is not None:
+        left_out = context.explain_left_out(ctx, level, "privileged")
+        draft.skip("security.privileged", left_out)
+        draft.warn(left_out)
     elif settings.privileged:
         _set_privileged(draft, pod, ctx)
         draft.add_entry("security.privileged")
@@ -118,20 +119,6 @@ def _explain_drop(ctx: context.InjectionContext, containers: tuple[str, ...], ca
         "add it",
         fix=f"remove {capability} from securityContext.capabilities.drop if NCCL is to register memory with the NIC",
     )
-
-
-def _check_privileged_allowed(ctx: context.InjectionContext, level: str | None) -> reasons.Reason | None:
-    """Return the warning if privileged mode is left out. Raises RefusedError if the fabric needs it."""
-    if level is None:
-        return None
-    if ctx.needs_privilege:
-        raise reasons.RefusedError(
-            "security",
-            f"{facts.format_forbidden(ctx.known, level, 'privileged')}, and privileged mode is the only way to the "
-            f"devices of fabric {ctx.fabric_name}; run the pod in a privileged namespace or name a device-plugin "
-            "resource in the policy",
-        )
-    return facts.explain_forbidden(ctx.known, level, "privileged")
 
 
 def _set_privileged(draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.InjectionContext) -> None:

@@ -42,15 +42,12 @@ CONFLICTING_VARIABLES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def may_use_rdma(transports: str | None) -> bool:
+def may_use_rdma(transports: str) -> bool:
     """True unless the value of UCX_TLS excludes every RDMA transport.
 
-    None means that UCX_TLS is unset, or its value unknown. UCX reads `^` before a list as "all but these", and a
-    backslash before a name as "this transport only, without those it needs beside it" (openucx/ucx,
-    src/ucp/core/ucp_context.c).
+    UCX reads `^` before a list as "all but these", and a backslash before a name as "this transport only, without those
+    it needs beside it" (openucx/ucx, src/ucp/core/ucp_context.c).
     """
-    if transports is None:
-        return True
     named = {name.strip().lstrip("\\").partition(":")[0] for name in transports.lower().lstrip("^").split(",")}
     if transports.startswith("^"):
         return not ("all" in named or "ib" in named or named >= {"rc", "ud", "dc"})
