@@ -37,11 +37,11 @@ def limit_reviews(post: Post) -> Post:
     """Return a `post` that sends at most _MAX_REVIEWS access reviews at the same time; the others wait."""
     slots = asyncio.Semaphore(_MAX_REVIEWS)
 
-    async def review(path: str, body: object) -> bytes:
+    async def post_review(path: str, body: object) -> bytes:
         async with slots:
             return await post(path, body)
 
-    return review
+    return post_review
 
 
 class _Status(msgspec.Struct, frozen=True):

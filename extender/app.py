@@ -65,7 +65,7 @@ def _build_handler(
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     """Return an HTTP handler that replies with `answer`, and rejects bodies of more than `most` bytes."""
 
-    async def handle(request: web.Request) -> web.Response:
+    async def answer_request(request: web.Request) -> web.Response:
         body = request[application.BODY]
         if len(body) > most:
             path = application.get_path(request)
@@ -76,7 +76,7 @@ def _build_handler(
         decoding.check_names("the scope in the path", (scope,))
         return application.reply(answer(body, scope))
 
-    return handle
+    return answer_request
 
 
 def _list_volcano_routes(deciding: decider.Decider) -> Sequence[web.RouteDef]:
@@ -98,7 +98,7 @@ def _list_volcano_routes(deciding: decider.Decider) -> Sequence[web.RouteDef]:
 def _build_explain_handler(
     assessor: gang_assessment.Assessor, post: access.Post | None
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def explain(request: web.Request) -> web.Response:
+    async def answer_explain(request: web.Request) -> web.Response:
         namespace, pod, headers = request.match_info["namespace"], request.match_info["pod"], request.headers
         authorization = headers.get(hdrs.AUTHORIZATION, "") or headers.get(names.PROXIED_AUTHORIZATION, "")
         denial = await access.check_pod_access(authorization, namespace, request.remote or "", post)
@@ -109,7 +109,7 @@ def _build_explain_handler(
             raise application.HttpError(404, explanation)
         return application.reply(msgspec.json.encode(explanation))
 
-    return explain
+    return answer_explain
 
 
 # --- explanations ---------------------------------------------------------------------------------------------

@@ -79,10 +79,10 @@ class RailGauges:
     async def run(self) -> None:
         """Update the gauges repeatedly until cancelled."""
         while True:
-            await self.count()
+            await self.update()
             await asyncio.sleep(_INTERVAL_SECONDS)
 
-    async def count(self) -> None:
+    async def update(self) -> None:
         """Count the devices and set the gauges, unless cluster and policy are unchanged."""
         if (policy := self._policy()) is None:
             return

@@ -45,7 +45,7 @@ class _Arguments(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class FilterResult(msgspec.Struct, frozen=True, rename="pascal"):
-    """ExtenderFilterResult for nodeCacheCapable extenders."""
+    """ExtenderFilterResult: the answer of filter, with names of nodes only (nodeCacheCapable)."""
 
     node_names: Sequence[str]
     failed_nodes: Mapping[str, str] = {}

@@ -18,7 +18,8 @@ all-reduce of 8 GB between two a4-highgpu-8g (google/dranet, "Kubernetes Network
 the more optimistic value."""
 
 DEGRADED = 0.5
-"""Bandwidth of a rail with allocatable below capacity: the mean of healthy and absent. No measurement is known."""
+"""Bandwidth of a rail of which some devices are unhealthy (allocatable below capacity), relative to a healthy rail.
+No measurement is known: this is the mean of a healthy and an absent rail."""
 
 
 class Uplinks(msgspec.Struct, frozen=True):

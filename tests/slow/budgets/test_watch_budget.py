@@ -64,7 +64,7 @@ class Site:
             await asyncio.sleep(0)
         self.overview.build_overview(source="x")
         await asyncio.sleep(0)
-        await self.gauges.count()
+        await self.gauges.update()
 
 
 @pytest.fixture(scope="module")

@@ -99,7 +99,7 @@ def _explain_leaf_count(decision: decisions.Decision) -> Iterable[reason.Reason]
     elif alternative.bandwidth < plan.bandwidth - node_explainer.CLOSE:
         value = alternative.bandwidth
         weak = _list_weak_uplinks(decision, fewer, value + node_explainer.CLOSE) if len(fewer) > 1 else ()
-        causes = _join([*weak, *_list_degradations(decision, fewer, value)])
+        causes = _join_first([*weak, *_list_degradations(decision, fewer, value)])
         message = f"{leaves} enough slots ({names}), but at {value:.2f} of full bandwidth{causes and f': {causes}'}"
     elif not set(peer_leaves) <= set(fewer):
         counts = node_explainer.format_counts_by_leaf((leaf, peers_by_leaf[leaf]) for leaf in peer_leaves)
@@ -137,9 +137,9 @@ def _explain_bandwidth(decision: decisions.Decision) -> Iterable[reason.Reason]:
     if sum(better.values()) >= remaining:
         weak = _list_weak_uplinks(decision, plan.leaves, plan.bandwidth + 2 * node_explainer.CLOSE)
         if weak:
-            yield reason.Reason(PlacementCode.UPLINKS_LIMIT, f"{at_most}: {_join(weak)}")
+            yield reason.Reason(PlacementCode.UPLINKS_LIMIT, f"{at_most}: {_join_first(weak)}")
         return
-    causes = _join(_list_degradations(decision, decision.capacity.nodes, plan.bandwidth))
+    causes = _join_first(_list_degradations(decision, decision.capacity.nodes, plan.bandwidth))
     few = f"faster nodes have slots for {sum(better.values())} of the {text.format_count(remaining, 'pod')}"
     message = f"{at_most}: {few}{f'; {causes}' if causes else ''}"
     yield reason.Reason(PlacementCode.FASTER_NODES_TOO_FEW, message)
@@ -274,7 +274,7 @@ def _explain_devices_in_use(decision: decisions.Decision, cluster: cluster_state
         return [pod.key for pod in holders if pod.requests.get(resource, 0) > 0 and pod.uid not in ignored]
 
     messages = (
-        f"{node_explainer.get_label(node_class, resource)} on {node} is used by {_join(keys)}"
+        f"{node_explainer.get_label(node_class, resource)} on {node} is used by {_join_first(keys)}"
         for node, node_class, resource in rows[:_MAX_SEARCHED]
         if (keys := list_users(node, node_class, resource))
     )
@@ -327,5 +327,5 @@ def _list_weak_uplinks(
     ]
 
 
-def _join(causes: Iterable[str]) -> str:
+def _join_first(causes: Iterable[str]) -> str:
     return text.join_first(causes, node_explainer.MAX_NAMED)

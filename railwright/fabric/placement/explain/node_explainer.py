@@ -156,7 +156,7 @@ def explain_nodes(
     scores = decision.score(list(chosen))
     uncounted = list_uncounted_resources(view.request.requests, cluster)
 
-    def explain(name: str) -> node_explanation.NodeExplanation:
+    def explain_node(name: str) -> node_explanation.NodeExplanation:
         node_class, score, refusal = view.get_class(name), round(scores[name], 1), refusals.get(name)
         if node_class is None:
             return node_explanation.NodeExplanation(node=name, score=score, fits=False, reasons=(_UNKNOWN,))
@@ -183,7 +183,7 @@ def explain_nodes(
         )
 
     order = sorted(chosen, key=lambda name: (name in refusals, is_excluded.get(name, False), -scores[name], name))
-    return [explain(name) for name in order]
+    return [explain_node(name) for name in order]
 
 
 def _describe_pool_shortage(pool: node_evaluation.Pool, holders: Sequence[pod_usage.Holder]) -> reason.Reason:

@@ -71,7 +71,7 @@ class GangCapacity(msgspec.Struct, frozen=True):
         return self.sum_slots_by_leaf(slots) if any(slots.values()) else {}
 
     def sum_slots_by_leaf(self, slots: Mapping[node_evaluation.NodeClass, int]) -> dict[topology.Domain, int]:
-        """Return leaf -> number of slots, of leaves with a slot. `slots`: class -> slots of one node."""
+        """Return leaf -> number of slots, of leaves with slots, given class -> slots of one node."""
         slots_by_leaf = {}
         for leaf, counts in self.nodes.items():
             total = 0
@@ -203,7 +203,7 @@ def plan_gang(remaining: int, capacity: GangCapacity, peers: PlacedPeers = NO_PE
         carrying = functools.partial(capacity.uplinks.select_fast_domains, least=least - node_evaluation.TOLERANCE)
         return leaf_selection.LeafRequest(remaining, slots_by_leaf, peer_leaves, carrying)
 
-    def choose(shape: str | None) -> leaf_selection.LeafChoice | None:
+    def choose_leaves(shape: str | None) -> leaf_selection.LeafChoice | None:
         used = capacity.count_slots(highest, shape, only_used=True)
         return leaf_selection.choose_leaves(build_request(highest, shape), used)
 
@@ -220,9 +220,9 @@ def plan_gang(remaining: int, capacity: GangCapacity, peers: PlacedPeers = NO_PE
     shapes = sorted({node_class.facts.shape for node_class in capacity.classes if node_class.slot_numa_factors})
     is_divided = len(peers.shapes) <= 1 and len({*shapes, *peers.shapes}) > 1
     options: list[tuple[leaf_selection.LeafChoice | None, str | None]]  # one shape outweighs fewer leaves
-    options = [(choose(shape), shape) for shape in (peers.shapes or shapes if is_divided else ())]
+    options = [(choose_leaves(shape), shape) for shape in (peers.shapes or shapes if is_divided else ())]
     if not any(choice for choice, _ in options):
-        options = [(choose(None), None)]
+        options = [(choose_leaves(None), None)]
     possible = [(choice, shape) for choice, shape in options if choice is not None]
     chosen, shape = min(possible, key=lambda row: (row[0].cost, row[0].leaves))
     return Plan(chosen.slots_by_leaf, highest, is_complete=True, shape=shape)

@@ -95,7 +95,7 @@ class NodeClass(msgspec.Struct, frozen=True, eq=False):
     score: float = 0.0  # without locality, 0..100
 
     def get_shares(self, pods: int) -> tuple[Bandwidth, ...]:
-        """Return the shares if `pods` more pods, or as many as fit, run on the node."""
+        """Return the bandwidth shares of the rails if `pods` more pods, or as many as fit, run on the node."""
         return self.shares[min(pods, len(self.shares) - 1)]
 
     def get_numa_factor(self, number: int) -> float:

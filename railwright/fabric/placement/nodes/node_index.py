@@ -204,7 +204,7 @@ class NodeIndex:
         return bandwidth.Uplinks(self.states.domain_sizes, ratios, self._uplinks_per_rail)
 
     def find_classes(self, names: Iterable[str]) -> list[node_evaluation.NodeClass | None]:
-        """Return the class of each of these nodes; None if the cache does not contain it."""
+        """Return the class of each of these nodes; None if the node is unknown."""
         return list(map(self._find_class, map(self.states.by_node.get, names)))
 
     def count_classes(
@@ -290,11 +290,11 @@ class RequestView(msgspec.Struct, frozen=True, dict=True):
     overrides: Overrides
 
     def get_class(self, node: str) -> node_evaluation.NodeClass | None:
-        """Return a node's class; None if the cache does not contain it."""
+        """Return a node's class; None if the node is unknown."""
         return self.find_classes([node])[0]
 
     def find_classes(self, nodes: Sequence[str]) -> list[node_evaluation.NodeClass | None]:
-        """Return the class of each of these nodes; None if the cache does not contain it."""
+        """Return the class of each of these nodes; None if the node is unknown."""
         classes = self.index.find_classes(nodes)
         return list(map(self.overrides.get, nodes, classes)) if self.overrides else classes
 

@@ -134,11 +134,11 @@ def subtract_usage(zones: Zones, requests: Iterable[resources.Amounts]) -> Zones
 def _subtract_usage(zones: Zones, pods: tuple[scheduling_request.ResourceCounts, ...]) -> Zones:
     homes = Counter(name for zone in zones for name in zone.free)
 
-    def order(pod: scheduling_request.ResourceCounts) -> tuple[bool, int]:
+    def get_sort_key(pod: scheduling_request.ResourceCounts) -> tuple[bool, int]:
         return all(homes[name] > 1 for name, _ in pod), -sum(amount for _, amount in pod)
 
     # Pods with a choice of NUMA nodes come last, so that they do not take the only place of another.
-    for pod in sorted(pods, key=order):
+    for pod in sorted(pods, key=get_sort_key):
         # what other pods are charged for is gone; the resource with most devices counts as the accelerator
         left = [(name, min(amount, sum(zone.free.get(name, 0) for zone in zones))) for name, amount in pod]
         left.sort(key=lambda usage: -usage[1])
@@ -175,7 +175,7 @@ def assign_pod(zones: Zones, demand: scheduling_request.Demand, *, by_number: bo
     )
     needed = gpus | rails
 
-    def order(row: tuple[int, Mapping[str, int]]) -> list[int]:
+    def get_sort_key(row: tuple[int, Mapping[str, int]]) -> list[int]:
         # those with most of its rails first, so that few are needed; of equal ones the fullest, so that idle ones stay
         usable = [sum([min(most, row[1][name]) for name, most in side.items()]) for side in (rails, gpus)]
         if by_number:
@@ -184,7 +184,7 @@ def assign_pod(zones: Zones, demand: scheduling_request.Demand, *, by_number: bo
 
     rows = [(zone.node, {name: zone.free.get(name, 0) // resources.UNIT for name in needed}) for zone in zones]
     rows = [row for row in rows if any(row[1].values())]  # most zones of a Grace-Blackwell node have only memory
-    rows.sort(key=order)
+    rows.sort(key=get_sort_key)
     free = [here for _, here in rows]
     if any(sum([here[name] for here in free]) < devices for name, devices in needed.items()):
         return None

@@ -102,7 +102,7 @@ def _compute_utilization(node_class: node_evaluation.NodeClass) -> float:
 
 
 def _list_usage(node_class: node_evaluation.NodeClass) -> Sequence[node_evaluation.Devices]:
-    """Return the usage of each resource that counts for utilization."""
+    """Return the amounts on the node of each requested accelerator, or of each rail resource if there is none."""
     accelerators = {name for name, _ in node_class.demand.accelerators}
     usages = [usage for name, usage in node_class.usage.items() if name in accelerators or not accelerators]
     return [usage for usage in usages if usage.allocatable > 0]

@@ -36,7 +36,7 @@ class State(enum.StrEnum):
 
 
 class AssumedPod(msgspec.Struct, gc=False, frozen=True):
-    """One assumed pod."""
+    """A pod that a scheduler has placed on a node, and whose binding has not been observed yet."""
 
     uid: str
     key: str  # namespace/name

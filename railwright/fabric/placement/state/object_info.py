@@ -142,7 +142,7 @@ def read_pod(
     container_requests: resources.FrozenAmounts,
     reduced: views.Pod | None,
 ) -> PodInfo:
-    """Return the fields of a pod with these claims and requests."""
+    """Return the fields of a pod that placement uses; `requests` include the devices of its claims."""
     metadata, spec, intern = pod.metadata, pod.spec, sys.intern
     record = intent.read_record(pod)
     rails = record.rails or ()
