@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 _NUMBER = re.compile(r"(\d+)", re.ASCII)  # ASCII only, because a name may contain other digits, such as net\u00b2
-_MOST_DIGITS = 20  # maximum digits of a 64-bit number
 _MOST_BYTES = 8 << 20  # of a file; the routes of a node take less than 1 MiB
 
 
@@ -80,7 +79,7 @@ def build_sort_key(name: str) -> list[tuple[int, str]]:
 
 def parse_number(text: str | None, base: int = 10) -> int | None:
     """Parse an unsigned number as the kernel writes it; None for anything else."""
-    if not text or len(text) > _MOST_DIGITS or not (text.isascii() and text.isalnum()):
+    if not text or not (text.isascii() and text.isalnum()):  # int() accepts signs, blanks and other digits
         return None
     try:
         return int(text, base)
@@ -283,7 +282,6 @@ def _read_ipv6_addresses(host: Host) -> Iterator[tuple[str, ipaddress.IPv6Addres
 
 _METADATA = "/var/run/kubernetes.io/dra-device-attributes"  # k8s.io/dynamic-resource-allocation/api/metadata
 _RDMA_DEVICE = "dra.net/rdmaDevice"
-_MOST_FILES = 512
 
 
 class ClaimedDevice(NamedTuple):
@@ -296,7 +294,7 @@ class ClaimedDevice(NamedTuple):
 
 def read_claimed_devices(host: Host) -> tuple[ClaimedDevice, ...]:
     """Return the devices in the files of drivers that implement KEP-5304: one for each claim, request and driver."""
-    paths = host.find_paths(f"{_METADATA}/resourceclaim*/*/*/*-metadata.json")[:_MOST_FILES]
+    paths = host.find_paths(f"{_METADATA}/resourceclaim*/*/*/*-metadata.json")
     return tuple(
         device for path in paths for device in _parse_metadata(host.read_text(path) or "", request=path.split("/")[-2])
     )
