@@ -142,7 +142,7 @@ async def read_certificates(client: clients.Client, namespace: str, names: Seque
         for name in names
     }
     configurations = {
-        kind: await watch_wire.find_object(client, _build_configuration_path(kind), WebhookConfiguration)
+        kind: await watch_wire.find_object(client, _build_webhook_configuration_path(kind), WebhookConfiguration)
         for kind in KINDS
     }
     return InstalledCertificates(namespace, secrets, configurations)
@@ -172,7 +172,7 @@ async def _write_bundles(client: clients.Client, state: InstalledCertificates, k
     version_test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
     paths = [f"/webhooks/{index}/clientConfig/caBundle" for index, _ in outdated]
     changes = [version_test, *({"op": "add", "path": path, "value": pem} for path in paths)]
-    await client.patch(_build_configuration_path(kind), changes, _JSON)
+    await client.patch(_build_webhook_configuration_path(kind), changes, _JSON)
 
 
 async def _write_secret(
@@ -206,7 +206,7 @@ def _build_secret_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{namespace}/secrets/{inventory.SECRETS[name]}"
 
 
-def _build_configuration_path(kind: str) -> str:
+def _build_webhook_configuration_path(kind: str) -> str:
     return f"/apis/{_GROUP_VERSION}/{KINDS[kind]}/{CONFIGURATION}"
 
 

@@ -180,10 +180,10 @@ _GPU = "nvidia.com/gpu"
 def format_pod_diff() -> str:
     """Return the demo's pod before and after admission as a diff in Markdown, shortened to twelve lines."""
     preview = preview_admission((_DEMO / "job.yaml").read_text(encoding="utf-8"), _DEMO / "policy.yaml")
-    return "\n".join(["```diff", *_list_lines(preview.before, preview.after), "```"])
+    return "\n".join(["```diff", *_list_diff_lines(preview.before, preview.after), "```"])
 
 
-def _list_lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+def _list_diff_lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
     (written,), (container,) = before["spec"]["containers"], after["spec"]["containers"]
     metadata = after["metadata"]
     added = {name: 1 for name in container["resources"]["limits"] if name not in written["resources"]["limits"]}

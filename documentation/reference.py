@@ -48,11 +48,11 @@ def format_commands() -> str:
     rows: list[tuple[str, str, str]] = []
     for title, commands in dispatch.GROUPS.items():
         rows.append((f"**{title}**", "", ""))
-        rows += [_format_row(name, root.children[name], root.children[name].command.summary) for name in commands]
+        rows += [_format_command(name, root.children[name], root.children[name].command.summary) for name in commands]
     return markdown.format_table(("command", "does", "exits with 1 if"), rows)
 
 
-def _format_row(name: str, command: options.Parser, summary: str) -> tuple[str, str, str]:
+def _format_command(name: str, command: options.Parser, summary: str) -> tuple[str, str, str]:
     title = f"[`{name}`]({_DETAILS[name]})" if name in _DETAILS else f"`{name}`"
     findings = dict.fromkeys(leaf.command.finding for leaf in command.get_leaves() if leaf.command.finding)
     return title, markdown.escape_cell(summary), "; ".join(findings)
@@ -69,10 +69,10 @@ def format_metrics() -> str:
         "Webhook": metrics.WebhookMetrics().rows[len(common) :],
         "Extender": metrics.ExtenderMetrics().rows[len(common) :],
     }
-    return "\n".join(_format_section(title, rows) for title, rows in sections.items())
+    return "\n".join(_format_metrics_of_server(title, rows) for title, rows in sections.items())
 
 
-def _format_section(title: str, metric_rows: Sequence[metrics.Row]) -> str:
+def _format_metrics_of_server(title: str, metric_rows: Sequence[metrics.Row]) -> str:
     rows = [
         (f"`{row.name}`", row.type, ", ".join(f"`{label}`" for label in row.labels), row.text) for row in metric_rows
     ]
@@ -140,14 +140,14 @@ def format_permissions() -> str:
 
 def list_account_rules(account: str) -> dict[str, list[Mapping[str, Any]]]:
     """Return the RBAC rules of a ServiceAccount by scope: cluster, cluster for claims, or namespace."""
-    objects = [*_read_objects(*sorted(_BASE.glob("*.yaml"))), *_read_objects(_CLAIMS)]
+    objects = [*_read_manifests(*sorted(_BASE.glob("*.yaml"))), *_read_manifests(_CLAIMS)]
     roles = {(role["kind"], role["metadata"]["name"]): role for role in objects if role["kind"].endswith("Role")}
     scopes: dict[str, list[Mapping[str, Any]]] = {}
     for binding in objects:
         if binding["kind"].endswith("RoleBinding") and account in {item["name"] for item in binding["subjects"]}:
             role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
             scope = "cluster" if binding["kind"] == "ClusterRoleBinding" else f"`{names.NAMESPACE}`"
-            scope = _WITH_CLAIMS if binding in _read_objects(_CLAIMS) else scope
+            scope = _WITH_CLAIMS if binding in _read_manifests(_CLAIMS) else scope
             scopes.setdefault(scope, []).extend(role["rules"])
     return scopes
 
@@ -155,12 +155,12 @@ def list_account_rules(account: str) -> dict[str, list[Mapping[str, Any]]]:
 def list_accounts() -> list[str]:
     """Return the names of all ServiceAccounts of the manifests."""
     return sorted(
-        item["metadata"]["name"] for item in _read_objects(*_BASE.glob("*.yaml")) if item["kind"] == "ServiceAccount"
+        item["metadata"]["name"] for item in _read_manifests(*_BASE.glob("*.yaml")) if item["kind"] == "ServiceAccount"
     )
 
 
 @functools.cache
-def _read_objects(*paths: pathlib.Path) -> tuple[dict[str, Any], ...]:
+def _read_manifests(*paths: pathlib.Path) -> tuple[dict[str, Any], ...]:
     texts = (path.read_text(encoding="utf-8") for path in paths)
     return tuple(tree for text in texts for tree in yaml.safe_load_all(text) if tree)
 

@@ -67,7 +67,7 @@ class ClaimTemplateController:
         if self._state.is_without_templates():
             return ()  # the plan of the pods has said so
         named = {(namespace, claim.template): pod for pod in pods for claim in claims.list_railwright_claims(pod)}
-        missing = self._select_unwritten(named)
+        missing = self._select_unwritten_templates(named)
         chosen = list(missing.items())[:_MAX_OF_WORKLOAD]
         causes = await asyncio.gather(*(self._write_in_time(key, pod) for key, pod in chosen))
         return [
@@ -91,7 +91,7 @@ class ClaimTemplateController:
     async def _write_missing(self) -> None:
         """Write each missing template that is due. The event loop answers requests between two of them."""
         waiting = (self._state.claiming_pods.by_key or {}).values()
-        missing = self._select_unwritten({key: pod for pods in waiting for key, pod in pods.items()})
+        missing = self._select_unwritten_templates({key: pod for pods in waiting for key, pod in pods.items()})
         self._due = {key: due for key, due in self._due.items() if key in missing}
         for key, pod in missing.items():
             await asyncio.sleep(0)
@@ -107,7 +107,7 @@ class ClaimTemplateController:
                     object_events.post_unwritten_template(self._poster, pod, key[1], str(error))
             self._due[key] = time.monotonic() + pause
 
-    def _select_unwritten(self, wanted: Mapping[states.Key, views.Pod]) -> Mapping[states.Key, views.Pod]:
+    def _select_unwritten_templates(self, wanted: Mapping[states.Key, views.Pod]) -> Mapping[states.Key, views.Pod]:
         existing = self._state.claim_templates.by_key or {}
         return {key: pod for key, pod in wanted.items() if key not in existing or existing[key] is not None}
 

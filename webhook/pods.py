@@ -57,9 +57,9 @@ def _answer_pod(  # noqa: PLR0913, PLR0917 - what an answer depends on
     title = f"Pod {plan.format_title(pod, namespace)}"
     if policy is None:  # a pod that may opt in would start without its network
         if opt_in.find_label(pod, cluster_facts.namespace_labels) is not None:
-            return _reject(_refuse(title, "no-policy", _NO_POLICY))
+            return _build_rejection(_build_refusal(title, "no-policy", _NO_POLICY))
         if opt_in.awaits_namespace(pod, cluster_facts):
-            return _reject(_refuse_unknown_namespace(title, namespace))
+            return _build_rejection(_build_namespace_refusal(title, namespace))
         return reviews.Answer()
     entry = cache.build_entry(pod, size, policy, cluster_facts) if cache is not None else None
     if cache is not None and entry is not None and (cached := cache.get(entry[0])) is not None:
@@ -68,11 +68,11 @@ def _answer_pod(  # noqa: PLR0913, PLR0917 - what an answer depends on
     if isinstance(outcome, plan.NotOptedIn):
         if not opt_in.awaits_namespace(pod, cluster_facts, policy.document.accelerators):
             return reviews.Answer(warnings=outcome.warnings)
-        outcome = _refuse_unknown_namespace(title, namespace)
+        outcome = _build_namespace_refusal(title, namespace)
     if not policy.document.is_enforced:
         answer = _answer_with_warnings(outcome)
     elif isinstance(outcome, plan.Refusal):
-        return _reject(outcome)
+        return _build_rejection(outcome)
     else:
         answer = _answer_with_patch(outcome)
     answer = msgspec.structs.replace(answer, encoded=answer.encode_without_uid())
@@ -111,18 +111,18 @@ def _answer_with_warnings(outcome: plan.Injection | plan.Refusal) -> reviews.Ans
     )
 
 
-def _refuse_unknown_namespace(title: str, namespace: str) -> plan.Refusal:
+def _build_namespace_refusal(title: str, namespace: str) -> plan.Refusal:
     problem = (
         f"the labels of namespace {namespace} are not known yet, so label {names.FABRIC} there may or may not opt the "
         "pod in; try again, or set the label on the pod"
     )
-    return _refuse(title, "namespace-unknown", problem)
+    return _build_refusal(title, "namespace-unknown", problem)
 
 
-def _refuse(title: str, reason: str, problem: str) -> plan.Refusal:
+def _build_refusal(title: str, reason: str, problem: str) -> plan.Refusal:
     return plan.Refusal("", reason, f"{title}: {problem}", problem=problem)
 
 
-def _reject(refusal: plan.Refusal) -> reviews.Answer:
+def _build_rejection(refusal: plan.Refusal) -> reviews.Answer:
     rejection = reviews.reject(refusal.message, refusal.reason, refusal.fabric)
     return msgspec.structs.replace(rejection, role=reviews.UNKNOWN, problem=refusal.problem)

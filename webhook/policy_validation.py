@@ -45,10 +45,10 @@ def answer_review(body: bytes, cluster: shortcomings.Cluster = shortcomings.NOTH
         return ValidatedPolicy(reviews.Answer().complete(request))
     text = (request.object.data or {}).get(names.POLICY_KEY)
     if text is None:
-        return _reject(request, f"key {names.POLICY_KEY} is missing in data; put the policy there")
+        return _build_rejection(request, f"key {names.POLICY_KEY} is missing in data; put the policy there")
     result = policies.read(text)
     if isinstance(result, policies.Rejected):
-        return _reject(request, _format_errors(result.errors))
+        return _build_rejection(request, _format_errors(result.errors))
     missing = shortcomings.find_shortcomings(result.document, cluster)
     warnings = (*missing, *engine.list_policy_warnings(result.document))
     return ValidatedPolicy(reviews.Answer(warnings=warnings).complete(request), result.document)
@@ -89,7 +89,7 @@ def _format_errors(errors: Sequence[policies.PolicyError]) -> str:
     return "\n".join(lines)
 
 
-def _reject(request: _Request, problem: str) -> ValidatedPolicy:
+def _build_rejection(request: _Request, problem: str) -> ValidatedPolicy:
     message = f"ConfigMap {installed_names.NAMESPACE}/{installed_names.POLICY}: {problem}"
     answer = reviews.Answer(allowed=False, code=_BAD_REQUEST, message=message, reason="policy")
     return ValidatedPolicy(answer.complete(request))

@@ -116,26 +116,30 @@ def _build_parser() -> argparse.ArgumentParser:
         description="Finds the rails of this container, checks them, and writes what NCCL and other libraries need.",
     )
 
-    def add(name: str, description: str, **more: Any) -> None:
+    def add_option(name: str, description: str, **more: Any) -> None:
         parser.add_argument(name, help=description, **more)
 
-    add("--transport", "transport of the fabric", required=True, choices=list(expected.RULES))
+    add_option("--transport", "transport of the fabric", required=True, choices=list(expected.RULES))
     rails = "a rail of the fabric, in its order; default: every RDMA device that the container can use"
-    add("--rail", rails, action="append", default=[], dest="rails", type=_parse_rail, metavar=_RAIL_FORM)
-    add("--gid-index", "GID index of every rail (the policy's nccl.gidIndex)", type=int, metavar="N")
-    add("--address-range", "addresses of the rails (nccl.addressRange)", type=_parse_range, metavar="PREFIX")
-    add("--mtu", "smallest allowed MTU of every rail's interface", type=int)
-    add("--isolated", "different rails cannot reach each other (NCCL_CROSS_NIC=0)", action="store_true")
-    add("--several-containers", "several containers request devices of the rails", action="store_true")
+    add_option("--rail", rails, action="append", default=[], dest="rails", type=_parse_rail, metavar=_RAIL_FORM)
+    add_option("--gid-index", "GID index of every rail (the policy's nccl.gidIndex)", type=int, metavar="N")
+    add_option(
+        "--address-range", "addresses of the rails (nccl.addressRange)", type=_parse_address_range, metavar="PREFIX"
+    )
+    add_option("--mtu", "smallest allowed MTU of every rail's interface", type=int)
+    add_option("--isolated", "different rails cannot reach each other (NCCL_CROSS_NIC=0)", action="store_true")
+    add_option("--several-containers", "several containers request devices of the rails", action="store_true")
     variable = "another variable of the ranks, for nccl.conf and ucx.conf"
-    add("--set", variable, action="append", default=[], dest="settings", type=_parse_variable, metavar="NAME=VALUE")
+    add_option(
+        "--set", variable, action="append", default=[], dest="settings", type=_parse_variable, metavar="NAME=VALUE"
+    )
     vendor = "a variable that a vendor's plugin or script sets, or NAME* (nccl.vendorVariables)"
-    add("--vendor-variable", vendor, action="append", default=[], dest="vendor_variables", metavar="NAME")
-    add("--write", "folder for rails.env, nccl.conf, ucx.conf and rails.json", metavar="DIR")
-    add("--non-root", "the ranks do not run as root, so that IPC_LOCK has no effect", action="store_true")
-    add("--wait", "repeat failed checks for so many seconds; default 0", type=float, metavar="SECONDS")
-    add("--warn", "print problems as warnings and exit 0", action="store_true")
-    add("--root", "folder with a copy of a container's /dev, /proc and /sys; default /")
+    add_option("--vendor-variable", vendor, action="append", default=[], dest="vendor_variables", metavar="NAME")
+    add_option("--write", "folder for rails.env, nccl.conf, ucx.conf and rails.json", metavar="DIR")
+    add_option("--non-root", "the ranks do not run as root, so that IPC_LOCK has no effect", action="store_true")
+    add_option("--wait", "repeat failed checks for so many seconds; default 0", type=float, metavar="SECONDS")
+    add_option("--warn", "print problems as warnings and exit 0", action="store_true")
+    add_option("--root", "folder with a copy of a container's /dev, /proc and /sys; default /")
     return parser
 
 
@@ -149,7 +153,7 @@ def _parse_rail(text: str) -> expected.Rail:
     return expected.Rail(name, options.get("device", ""), interface, options.get("resource", ""))
 
 
-def _parse_range(text: str) -> expected.AddressRange:
+def _parse_address_range(text: str) -> expected.AddressRange:
     return ipaddress.ip_network(text, strict=False)  # NCCL ignores the bits behind the prefix too
 
 

@@ -50,7 +50,7 @@ def check_rail(view: resolution.ContainerView, rail: resolution.ResolvedRail) ->
     """Yield the problems of a rail: device, device file, port, GID, interface, link, MTU."""
     where = name_rail(rail)
     if rail.device is not None:
-        yield from _check_files(view, rail.device, where)
+        yield from _check_device_files(view, rail.device, where)
         yield from _check_port(view, rail, where)
         yield from _check_gid(view, rail, where)
     elif not rail.basis and rail.rail.interface and view.devices:
@@ -188,7 +188,7 @@ def _suggest_device(view: resolution.ContainerView) -> str:
     return "check the rail's resource and device in the policy, and the device plugin on the node"
 
 
-def _check_files(view: resolution.ContainerView, device: hosts.Device, where: str) -> Iterator[Problem]:
+def _check_device_files(view: resolution.ContainerView, device: hosts.Device, where: str) -> Iterator[Problem]:
     if not device.nodes:
         yield Problem(where, "no uverbs device", "load the kernel module ib_uverbs on the node")
     elif not device.visible:

@@ -117,10 +117,10 @@ def selects_port(value: str, device: str, port: int) -> bool:
     entries = [entry for entry in names.split(",") if entry]
     if not entries:
         return not exclude
-    return exclude != any(_matches(entry, device, port, exact_names=exact_names) for entry in entries)
+    return exclude != any(_matches_entry(entry, device, port, exact_names=exact_names) for entry in entries)
 
 
-def _matches(entry: str, device: str, port: int, *, exact_names: bool) -> bool:
+def _matches_entry(entry: str, device: str, port: int, *, exact_names: bool) -> bool:
     name, mark, number = entry.partition(":")
     number = number.partition(":")[0]
     if mark and number != "-1" and number != str(port):
