@@ -136,7 +136,7 @@ async def test_the_dashboard_serves_no_file_outside_of_its_page(shown, path):
         (("--snapshot", "/nonexistent", "--policy", "/nonexistent"), "/nonexistent: No such file"),
     ],
 )
-async def test_options_that_the_dashboard_cannot_use_are_refused_with_the_fix(arguments, message, capsys):
+async def test_the_dashboard_refuses_unusable_options_with_the_fix(arguments, message, capsys):
     assert await asyncio.to_thread(command_line.main, ["dashboard", *arguments]) == 2
     assert message in capsys.readouterr().err
 
@@ -157,7 +157,7 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-async def test_only_the_data_of_the_page_needs_a_token(guarded, session):
+async def test_the_page_is_served_without_a_token_and_its_data_only_with_one(guarded, session):
     url, _ = guarded
     async with session.get(url) as response:
         assert response.status == 200
@@ -190,7 +190,7 @@ async def test_the_dashboard_names_the_lists_that_its_user_may_not_read(tmp_path
     assert find(seen, "fabrics", "roce")["nodes"] == 0
 
 
-async def test_a_cluster_that_cannot_be_reached_is_also_named_in_the_terminal(tmp_path):
+async def test_the_dashboard_names_an_unreachable_cluster_in_the_terminal(tmp_path):
     with reserved_ports.reserve() as port:
         command = ("dashboard", "--kubeconfig", api_stub.kubeconfig(tmp_path, port))
         async with dashboard_servers.started("railwright: ", *command, out="stderr") as first_word:
@@ -230,7 +230,7 @@ async def test_readers_share_a_refresh_which_continues_when_one_disconnects(sess
     assert builder.refreshes == 1
 
 
-async def test_permission_is_checked_at_each_request(session):
+async def test_the_dashboard_checks_the_permission_of_its_reader_at_each_request(session):
     feed, asked = application.Feed(CountedBuilder(cluster_state.ClusterState(), lambda: None, {}), source="x"), []
 
     async def guard(authorization: str, _peer: str) -> tuple[int, str] | None:

@@ -70,7 +70,7 @@ def complete(pod: dict, *, injects: bool = True) -> dict:
     return {**pod, "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
 
 
-async def test_changes_and_warnings_of_a_dry_run_are_read(tmp_path):
+async def test_a_preview_has_the_changes_and_warnings_of_a_dry_run(tmp_path):
     header = '299 - "say \\"hello\\" to C:\\\\"'
     async with serving(
         tmp_path, lambda pod: web.json_response(complete(pod), status=201, headers={"Warning": header})
@@ -237,7 +237,7 @@ async def test_explain_file_shows_how_the_api_server_admits_a_pod_in_both_modes(
 
 
 @pytest.mark.parametrize("denies", [True, False], ids=["with admission policies", "without"])
-async def test_without_a_warning_of_mode_warn_both_possible_causes_are_named(run, denies):
+async def test_explain_file_names_both_possible_causes_if_mode_warn_has_not_warned(run, denies):
     """A launcher without accelerators would get only its record, so that the webhook does not warn."""
 
     def admit(pod: dict) -> web.Response:
@@ -257,7 +257,7 @@ async def test_without_a_warning_of_mode_warn_both_possible_causes_are_named(run
     assert f"\n{UNCHANGED}\nwarning: WouldInject: " in out  # of the workers
 
 
-async def test_a_value_of_the_wrong_type_is_named_before_the_dry_run(run):
+async def test_explain_file_names_a_value_of_the_wrong_type_without_a_dry_run(run):
     pod = {**POD, "metadata": {**POD["metadata"], "annotations": {"railwright.io/rails": 1}}}
     code, out, err = await run(refuse(400, "json: cannot unmarshal number"), pod, "explain")
     assert (code, out) == (2, "")
@@ -318,7 +318,7 @@ def set_variable(pod: dict, name: str, value: str) -> dict:
     return {**pod, "spec": {"containers": [container]}}
 
 
-async def test_lint_takes_the_policy_of_the_cluster(run):
+async def test_lint_uses_the_policy_of_the_cluster(run):
     pod = set_variable(POD, "NCCL_IB_HCA", "mlx5_9")
     code, out, err = await run(refuse(403, "no dry run is needed"), pod, "lint", policy=POLICY, objects=WEBHOOKS)
     assert (code, "error N15 NCCL_IB_HCA=mlx5_9: " in out) == (1, True)

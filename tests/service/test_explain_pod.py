@@ -79,7 +79,7 @@ async def test_explain_sends_the_token_of_the_kubeconfig_to_the_extender(tmp_pat
     assert seen == [(service, "Bearer s3cret") for service in services]
 
 
-async def test_a_pod_that_does_not_exist_is_an_error(run):
+async def test_explain_fails_for_a_pod_that_does_not_exist(run):
     code, out, err = await run("explain", "pod/other", "-n", "train")
     assert (code, out) == (2, "")
     assert err.startswith("railwright: pod/other does not exist in namespace train. ")
@@ -95,12 +95,12 @@ async def test_a_pod_that_does_not_exist_is_an_error(run):
         (("a/b", "--policy", "p"), "--policy: only `explain FILE` has this option; leave it out"),
     ],
 )
-def test_wrong_arguments_are_reported_with_the_fix(arguments, said, capsys):
+def test_explain_names_wrong_arguments_with_the_fix(arguments, said, capsys):
     assert command_line.main(["explain", "pod", *arguments]) == 2
     assert said in capsys.readouterr().err
 
 
-async def test_the_error_of_the_extender_is_shown_rather_than_that_of_another_scheme(tmp_path):
+async def test_explain_shows_the_error_of_the_extender_and_does_not_try_http(tmp_path):
     """An example is an extender that has lost its permissions."""
     reason = "the API server did not answer the TokenReview or the SubjectAccessReview: 403 Forbidden"
     seen = []
@@ -199,7 +199,9 @@ def fail(message: str) -> dict:
         ),
     ],
 )
-async def test_without_the_extender_a_pod_is_explained_by_its_own_object(cluster, run, status, answer, cause):
+async def test_explain_names_the_cause_and_shows_the_pod_if_the_extender_does_not_answer(
+    cluster, run, status, answer, cause
+):
     keep(cluster, build(record=RECORD))
     cluster.proxied = {"p": (status, answer)}
     code, out, err = await run("explain", "pod/p", "-n", "prod")
@@ -212,7 +214,7 @@ FAILURE = "railwright preflight failed: rail0 mlx5_9: device not found (found: m
 
 @pytest.mark.parametrize("form", ["pod/llm-1", "job/llm"])
 @pytest.mark.parametrize("phase", ["Failed", "Pending"])  # by restartPolicy
-async def test_the_message_of_a_preflight_that_failed_is_a_finding(cluster, run, form, phase):
+async def test_explain_shows_the_message_of_a_failed_preflight_and_exits_with_1(cluster, run, form, phase):
     labels = {"batch.kubernetes.io/job-name": "llm", **LABEL}
     ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": f"{FAILURE}\n"}}
     states = {"state": ended} if phase == "Failed" else {"state": {"waiting": {}}, "lastState": ended}
@@ -270,7 +272,7 @@ async def test_explain_shows_the_admission_warnings_of_a_running_pod(cluster, ru
 
 
 @pytest.mark.parametrize(("node", "state"), [("node-b", "scheduled on node-b"), ("", "not scheduled")])
-async def test_without_the_extender_no_state_of_the_gang_is_shown(cluster, run, node, state):
+async def test_explain_shows_the_state_of_the_pod_alone_if_the_extender_does_not_answer(cluster, run, node, state):
     keep(cluster, build(record=RECORD, spec={"nodeName": node}))
     cluster.proxied = {"p": (403, fail("forbidden"))}
     code, out, _ = await run("explain", "pod/p", "-n", "prod")
@@ -335,7 +337,7 @@ async def test_explain_says_if_volcano_does_not_call_the_extender_for_a_pod(clus
 
 
 @pytest.mark.parametrize(("state", "code"), [("placed", 0), ("spread", 1), ("never", 1)])
-async def test_a_gang_that_is_spread_or_never_fits_is_a_finding(cluster, run, state, code):
+async def test_explain_exits_with_1_for_a_gang_that_is_spread_or_never_fits(cluster, run, state, code):
     keep(cluster, build(record=RECORD))
     why = [{"code": "BetterPlan", "message": "recreated now, the gang could have 1.00"}]
     let_answer(cluster, state=state, placed=1, leaves=2, min_leaves=1, bandwidth=0.5, best=1.0, why=why)
@@ -411,7 +413,7 @@ JOB = {"template": {"spec": {}}}
     ids=["pod", "job", "cronjob"],
 )
 @pytest.mark.parametrize("form", ["pod/p", "job/late"])
-async def test_a_pod_that_was_not_injected_is_a_finding_even_if_the_extender_knows_it(
+async def test_explain_exits_with_1_for_an_uninjected_pod_even_if_the_extender_knows_it(
     cluster, run, pod_labels, objects, said, form
 ):
     cluster.stored |= objects
@@ -484,7 +486,9 @@ def keep_config_map(cluster, name: str, data: dict) -> None:
     ],
     ids=["uncalled", "no accelerator", "other GPU", "no label", "unreadable", "unreadable, no GPU"],
 )
-async def test_a_pod_that_its_namespace_opts_in_is_a_finding(cluster, run, namespace_labels, spec, code, said):
+async def test_explain_exits_with_1_for_an_uninjected_pod_that_its_namespace_opts_in(
+    cluster, run, namespace_labels, spec, code, said
+):
     keep_config_map(cluster, "railwright-policy", {"policy.yaml": POLICY})
     cluster.keep(NAMESPACE, {"metadata": {"name": "prod", "labels": namespace_labels or {}}})
     if namespace_labels is None:
@@ -634,7 +638,7 @@ async def test_the_newest_rejection_is_shown_for_a_job_without_pods(cluster, run
         ("pytorchjob", f"{JOBS}/llm", {}, "check the name, or select another namespace"),  # no right to read it
     ],
 )
-async def test_a_workload_without_pods_is_said_to_be_missing_suspended_or_without_pods_yet(
+async def test_explain_tells_a_missing_workload_from_a_suspended_one_and_one_without_pods(
     cluster, run, form, path, spec, said
 ):
     cluster.lists[PODS] = cluster.lists[EVENTS] = []
@@ -691,7 +695,7 @@ NAMESAKES = {  # pod: labels, and the Job that created it
         ("jobset/llm", False, "llm-workers-0-x"),
     ],
 )
-async def test_a_job_and_a_jobset_of_one_name_are_told_apart(cluster, run, words, has_pod, chosen):
+async def test_explain_tells_a_job_from_a_jobset_of_the_same_name(cluster, run, words, has_pod, chosen):
     for pod, (labels, job) in NAMESAKES.items():
         if has_pod or job != "llm":
             owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job}

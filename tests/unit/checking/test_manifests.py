@@ -10,7 +10,7 @@ from railwright.cli.clouds import profiles
 from railwright.fabric import names
 
 
-def test_names_of_secrets_are_those_of_the_manifests():
+def test_check_reads_the_secrets_that_the_manifests_name():
     mounted = {
         manifest["metadata"]["name"]: volume["secret"]["secretName"]
         for manifest in installations.manifests()

@@ -69,11 +69,11 @@ OK, WARNED, FAILED_ROW, UNREAD_ROW = (
         ([result("row", "fail", unread=True)], {"allow_unread": True}, 2),
     ],
 )
-def test_exit_codes_differ_for_failures_and_unread_objects(results, options, code):
+def test_check_exits_with_1_for_failures_and_2_for_unread_objects(results, options, code):
     assert command.get_exit_code(results, **{"strict": False, "allow_unread": False} | options) == code
 
 
-def test_a_status_is_cut_at_the_width_of_the_terminal(monkeypatch):
+def test_a_status_line_is_cut_at_the_width_of_the_terminal(monkeypatch):
     """Names of many failed rows fill several lines, of which only the last can be erased."""
     monkeypatch.setenv("TERM", "xterm-256color")
     ours, theirs = terminals.open_terminal(20)
@@ -94,7 +94,7 @@ def test_a_status_is_cut_at_the_width_of_the_terminal(monkeypatch):
 PAGE = (installations.ROOT / "docs" / "reference" / "check.md").read_text()
 
 
-def test_the_fields_of_the_json_answer_are_the_documented_ones():
+def test_the_json_of_check_has_exactly_the_documented_fields():
     results = assess_trees(installations.healthy())
     answer = msgspec.to_builtins(command.build_document(results, server="s", good=True))
     documented = set(re.findall(r"`(\w+|checks\[\]\.\w+)`", PAGE[PAGE.index("## JSON") : PAGE.index("## The checks")]))
@@ -102,7 +102,7 @@ def test_the_fields_of_the_json_answer_are_the_documented_ones():
     assert documented == fields
 
 
-def test_control_characters_from_the_cluster_are_escaped(capsys):
+def test_the_report_escapes_control_characters_of_the_cluster(capsys):
     trees = installations.healthy()
     trees["policy"][0]["data"] = {"x\x1b[2J": ""}
     lines = list(command.format_report(assess_trees(trees)))
@@ -115,7 +115,7 @@ def test_control_characters_from_the_cluster_are_escaped(capsys):
 # --- --explain ------------------------------------------------------------------------------------------------
 
 
-def test_a_row_is_explained_without_a_cluster(monkeypatch, capsys):
+def test_check_explains_a_row_without_a_cluster(monkeypatch, capsys):
     monkeypatch.setenv("KUBECONFIG", "/nowhere")
     assert main(["check", "--explain", "webhook-entries"]) == 0
     stdout = capsys.readouterr().out
@@ -125,7 +125,7 @@ def test_a_row_is_explained_without_a_cluster(monkeypatch, capsys):
     assert "\n\nFix: apply the webhook configurations again: kubectl apply -k FOLDER" in stdout
 
 
-def test_without_a_name_all_rows_are_listed_and_a_misspelt_name_gets_a_suggestion(capsys):
+def test_check_explain_lists_all_rows_and_suggests_a_row_for_a_misspelt_name(capsys):
     assert main(["check", "--explain"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(command.ROWS)
     assert main(["check", "--explain", "rail-network"]) == 2

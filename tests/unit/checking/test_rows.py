@@ -67,7 +67,7 @@ def test_a_fatal_row_skips_all_others(name):
         ("a mild guard", " --set admissionPolicy.mode=Deny"),
     ],
 )
-def test_a_fix_has_the_command_of_the_installation_and_resets_changed_values(name, setting):
+def test_a_fix_names_the_tool_of_the_installation_and_resets_changed_chart_values(name, setting):
     kustomized, released = installations.healthy(), installations.healthy()
     installations.install_by_helm(released)
     for trees, command_line in (
@@ -198,7 +198,7 @@ OUTCOMES = [
 
 
 @pytest.mark.parametrize(("change", "check", "state", "words"), OUTCOMES)
-def test_a_row_has_the_state_and_the_detail_of_its_case(change, check, state, words):
+def test_a_row_tells_cases_apart_by_state_and_detail(change, check, state, words):
     trees = installations.healthy()
     change(trees)
     results = [result for result in assess_trees(trees) if result.check == check]
@@ -309,7 +309,7 @@ SCALE = "kubectl -n railwright-system scale deployment"
         (put("deployments", "railwright-certs", 0, "spec", "replicas"), f"{SCALE} railwright-certs --replicas=1"),
     ],
 )  # fmt: skip
-def test_a_fix_has_the_command_for_its_case(change, words):
+def test_a_row_has_different_fixes_for_different_causes(change, words):
     trees = installations.healthy()
     change(trees)
     [hint] = [result.hint for result in assess_trees(trees) if result.hint]
@@ -424,7 +424,7 @@ def test_another_scheduler_that_places_pods_of_the_fabric_is_named():
         ("warn", "Deny", {"policy": "warn", "admission-policy": "fail"}),
     ],
 )
-def test_mode_warn_is_reported_and_its_pods_do_not_count_as_missed(mode, action, expected):
+def test_check_warns_of_mode_warn_and_does_not_name_its_uninjected_pods(mode, action, expected):
     trees = installations.healthy()
     edit_policy("fabrics:", f"mode: {mode}\nfabrics:")(trees)
     trees["pods"] = [installations.pod("a", {names.FABRIC: "default"}, {}, gpus=8)]
@@ -444,7 +444,7 @@ def test_a_server_that_is_not_ready_skips_only_dependent_rows():
     assert {result.check for result in assess_trees(trees) if result.waits_for == "replicas"} == {"dry-run"}
 
 
-def test_rails_with_networks_need_multus_and_others_do_not():
+def test_the_row_rail_networks_fails_only_if_a_rail_names_a_missing_network():
     trees = installations.healthy()
     trees["networks"].clear()
     assert list_failed(assess_trees(trees)) == {"rail-networks"}
@@ -453,14 +453,14 @@ def test_rails_with_networks_need_multus_and_others_do_not():
     assert list_failed(assess_trees(trees)) == set()
 
 
-def test_a_missing_extender_is_no_failure():
+def test_check_passes_without_an_extender():
     trees = installations.healthy()
     drop("deployments", EXTENDER)(trees)
     clear(f"{EXTENDER}-secret")(trees)
     assert list_failed(assess_trees(trees)) == set()
 
 
-def test_pods_of_an_opted_in_namespace_count_if_they_request_an_accelerator():
+def test_uninjected_pods_of_a_labelled_namespace_are_named_if_they_request_an_accelerator():
     trees = installations.healthy()
     trees["pods"].append(installations.pod("other", {}, {}))
     assert list_failed(assess_trees(trees)) == set()
@@ -470,14 +470,14 @@ def test_pods_of_an_opted_in_namespace_count_if_they_request_an_accelerator():
     assert (failure.check, failure.detail) == ("uninjected", "1 of 2 were not injected: train/trained")
 
 
-def test_pods_that_were_not_injected_are_found_as_the_admission_policy_finds_them():
+def test_check_and_the_admission_policy_find_the_same_uninjected_pods():
     for name, case in missed_pods.CASES.items():
         pod, excluded = msgspec.convert(missed_pods.pod(case), views.Pod), opt_in.ALWAYS_EXCLUDED | case.excluded
         found = opt_in.find_missed_label(pod, case.namespace_labels, [missed_pods.ACCELERATOR], excluded)
         assert found == case.label, name
 
 
-def test_pods_of_a_namespace_that_the_installation_excludes_are_not_missed():
+def test_uninjected_pods_of_a_namespace_that_the_webhook_excludes_are_not_named():
     trees = installations.healthy()
     trees["pods"].append(installations.pod("bare", {names.FABRIC: "roce"}, {}))
     selector = find_hook(trees, "pods.railwright.io")["namespaceSelector"]

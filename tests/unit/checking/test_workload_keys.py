@@ -134,12 +134,12 @@ def test_an_object_whose_keys_have_an_effect_or_that_is_ending_is_not_reported(s
     assert assess(source, tree, check="uninjected").state is rows.State.OK
 
 
-def test_a_pod_of_a_removed_fabric_is_named_itself_once_its_namespace_names_another():
+def test_a_pod_of_a_removed_fabric_is_named_if_its_namespace_names_another_fabric():
     pod = installations.pod("bare", {}, {names.INJECTION: '{"fabric": "old"}'}, gpus=8)
     assert "the policy has no fabric 'old', named by Pod train/bare: " in assess("pods", pod).detail
 
 
-def test_a_job_whose_label_did_not_reach_its_pods_does_not_use_a_removed_fabric():
+def test_a_job_whose_label_did_not_reach_its_pods_is_not_named_for_a_removed_fabric():
     job = installations.build_workload("Job", "x", {}, labels={names.FABRIC: "old"})
     assert assess("jobs.v1.batch", job).state is rows.State.OK
 

@@ -117,7 +117,7 @@ def test_a_busy_rail_names_the_pod_that_holds_it():
     assert [(pod.pod, pod.gang, pod.rank, pod.rails) for pod in row.pods] == [("train/g-1", "train/g", 1, (0, 1, 2, 3))]
 
 
-def test_nodes_without_rails_are_left_out_and_those_without_a_device_plugin_are_dead():
+def test_a_node_with_gpus_and_no_device_plugin_has_dead_rails_and_a_node_without_gpus_is_left_out():
     cpu = {"metadata": {"name": "web-0", "uid": "web-0"}, "status": {"allocatable": {"cpu": "8"}}}
     seen = Cluster([placing.build_node("gpu-0", "a", rails_each=0), msgspec.convert(cpu, node_views.Node)]).seen()
     assert [(node.name, node.rails) for leaf in seen.leaves.values() for node in leaf.nodes] == [("gpu-0", "dddd")]
@@ -330,7 +330,7 @@ def test_a_gang_whose_fabric_the_policy_lacks_has_the_fabric_and_the_fix_as_its_
     assert len(cluster.gang("train/z").why[0].message) < 200
 
 
-def test_a_policy_without_domains_is_a_reason_of_a_gang():
+def test_a_gang_without_domains_in_the_policy_has_that_as_its_reason():
     cluster = Cluster(placing.build_leaves(a=2), gang("a-00", "a-01"), policy=placing.build_policy(domains=[]))
     assert cluster.gang().why[0].message == "the policy names no domains: leaves and uplinks are not modelled"
 
@@ -407,7 +407,7 @@ def test_the_summary_counts_gpus_and_free_leaves():
 # --- broken rails -----------------------------------------------------------------------------------------
 
 
-def test_broken_rails_are_dead_and_noted():
+def test_a_rail_in_the_annotation_of_broken_rails_is_dead_and_has_a_note():
     dead = placing.build_node("a-01", "a", rails_each=0, capacity=dict.fromkeys(placing.RESOURCES, "1"))
     seen = Cluster([placing.mark_broken(placing.build_node("a-00", "a"), "rail3"), dead], policy=placing.build_policy())
     node = seen.node("a-00")

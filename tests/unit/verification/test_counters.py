@@ -39,7 +39,7 @@ TWO = [("rail0", "mlx5_0", PCI), ("rail1", "mlx5_1", PCI)]
 GIGABYTE = 10**9 // 4  # words
 
 
-def test_every_rail_that_carries_data_counts():
+def test_a_report_counts_every_rail_that_carried_data():
     before = read({"mlx5_0": (10, 10), "mlx5_1": (20, 20), "mlx5_9": (0, 0)}, found=TWO)
     after = read(
         {"mlx5_0": (10 + GIGABYTE, 10), "mlx5_1": (20, 20 + GIGABYTE), "mlx5_9": (9, 9)},
@@ -92,7 +92,7 @@ def test_without_a_preflight_the_busiest_ports_are_the_rails_that_are_expected()
 
 
 @pytest.mark.parametrize("number", range(len(counters._COUNTERS)))
-def test_the_command_reads_the_counters_of_each_kind_of_device(tmp_path, number):
+def test_the_counter_command_reads_the_counters_of_each_kind_of_device(tmp_path, number):
     """The command runs in a shell, on the files that preflight reads too, with other folders than the machine's."""
     sent, received, unit = counters._COUNTERS[number]
     node = sysfs_trees.build_roce(tmp_path, rails=2)
@@ -132,5 +132,5 @@ def test_python_is_asked_for_the_counters_that_sysfs_lacks(tmp_path):
 @pytest.mark.parametrize(
     "output", ["", "\n\n", "net\nnet\nrails\n{", "a b c\na b " + "9" * 5000, "uptime\nx\nrails\n[1]"]
 )
-def test_any_output_is_read_without_an_exception(output):
+def test_any_output_of_the_counter_command_is_read_without_an_exception(output):
     assert counters.parse_output(output).rails == ()

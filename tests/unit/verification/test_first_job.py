@@ -11,7 +11,7 @@ from railwright.cluster import policies
 POLICY = policies.read((EXAMPLES / "360-roce" / "policy.yaml").read_text())
 
 
-def test_the_ranks_get_all_rails_and_log_which_network_they_take():
+def test_the_ranks_of_the_nccl_tests_job_get_all_rails_and_log_their_network():
     text = (EXAMPLES / "nccl-tests" / "mpijob.yaml").read_text()
     (job,) = object_files.read_manifest(text, "mpijob.yaml")
     caches = previews.fill_caches({})

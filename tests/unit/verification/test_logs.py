@@ -218,7 +218,7 @@ def test_a_report_is_the_same_for_any_order_of_log_lines(names, seed):
 
 
 @given(st.lists(st.text(max_size=80), max_size=20))
-def test_any_text_is_read_without_an_exception(texts):
+def test_any_text_of_a_log_is_read_without_an_exception(texts):
     mixed = [
         *texts,
         *(f"h:1:2 [0] NCCL INFO {text}" for text in texts),

@@ -29,7 +29,7 @@ def measure(line: str) -> float:
 
 @pytest.mark.parametrize("head", ["", HEAD, HEAD.replace("INFO", "WARN")])
 @pytest.mark.parametrize("piece", PIECES, ids=repr)
-def test_a_long_line_of_repeated_pieces_is_read_in_linear_time(head, piece):
+def test_a_long_log_line_of_repeated_pieces_is_read_in_linear_time(head, piece):
     assert measure(head + piece * (LENGTH // len(piece))) < SECONDS
     assert measure(piece * (LENGTH // len(piece)) + " NCCL INFO x") < SECONDS
 
