@@ -73,7 +73,7 @@ def _check_accelerators_and_default(document: model.PolicyDocument) -> Iterator[
     for resource in document.accelerator_units:
         if resource not in accelerators:
             listed = text.join_first(accelerators, _MAX_NAMES)
-            message = f"is not one of accelerators: {listed}; add it there, or remove it"
+            message = f"is not one of `accelerators` ({listed}); add it there, or remove it"
             yield Finding(("acceleratorUnits", resource), message)
     for index in _find_repeated(accelerators):
         message = f"{_quote(accelerators[index])} is listed twice, and would be counted twice; keep one"
@@ -243,7 +243,7 @@ def _check_key_combinations(fabric: model.Fabric) -> Iterator[Finding]:
         (
             has_claims and fabric.device_scope == "pod",
             ("deviceScope",),
-            '"pod" has no effect on claims, in which each rail is requested; remove it',
+            '"pod" has no effect: a claim requests each rail; remove it',
         ),
         (
             has_claims and is_tcp,
@@ -347,14 +347,14 @@ def _check_placement(fabric: model.Fabric) -> Iterator[Finding]:
     # the levels by which a scheduler can keep a gang in one domain
     if placement.gang_topology != "off" and not compiled.list_shared_domain_keys(placement):
         message = (
-            "has no level to ask for: domains has no key of a single label; add one without {rail}, such as "
+            "needs a domain that all rails share: a key of `domains` without {rail}; add one, such as "
             'example.com/spine, or set gangTopology: "off"'
         )
         yield Finding(("placement", "gangTopology"), message)
     elif placement.gang_topology == "required" and placement.preset == "volcano" and not placement.domains:
         message = (
-            "has no widest level: preset volcano has as many levels as HyperNodes may have tiers; list those that they "
-            "have in domains, such as [hypernode/level-1, hypernode/level-2]"
+            "needs the widest level, which preset volcano leaves open; list the levels of your HyperNodes in domains, "
+            "such as [hypernode/level-1, hypernode/level-2]"
         )
         yield Finding(("placement", "gangTopology"), message)
 

@@ -226,7 +226,10 @@ class AdmissionCode(ReasonCode):
     # workloads
     PODS_REJECTED = "PodsRejected", "The pods of a template would be rejected now."
     LABEL_NOT_PASSED = "LabelNotPassed", "The label of the object does not reach its pods."
-    LABEL_IN_TEMPLATE = "LabelInTemplate", "Only a template has the label, so quotas do not count the devices."
+    LABEL_IN_TEMPLATE = (
+        "LabelInTemplate",
+        "A pod template has the label `railwright.io/fabric`, its workload has not: quotas do not count the devices.",
+    )
     CLAIM_TEMPLATE_NOT_WRITTEN = (
         "ClaimTemplateNotWritten",
         "A claim template could not be written now, or the webhook has no right to write any.",
