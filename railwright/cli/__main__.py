@@ -35,7 +35,6 @@ exit_on_sigterm_as_pid_1()  # first, because a signal during the imports would b
 end_on_sigint()  # otherwise the imports end with a traceback
 
 import errno
-import gc
 import io
 from collections.abc import Sequence
 from typing import TextIO
@@ -45,7 +44,6 @@ from railwright.cli import output, programs
 _INTERRUPTED = 130  # exit code of shells for SIGINT
 _PIPE_CLOSED = 141  # exit code of shells for SIGPIPE, as with `| head`
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-_COLLECTION = 50_000  # new objects until the next garbage collection: imports create many, and hardly any garbage
 _COMPLETING = "_ARGCOMPLETE"  # variable that the scripts of `railwright completion` set
 
 
@@ -101,13 +99,12 @@ def _run_command(words: Sequence[str]) -> int:
     first, rest = (words[0], words[1:]) if words else ("", ())
     if first in programs.PROGRAMS:
         return programs.call_command(programs.import_main(first), rest)
-    gc.set_threshold(_COLLECTION)
     from railwright.cli import dispatch
 
     if _COMPLETING in os.environ:
         from railwright.cli import completion
 
-        completion.print_completions(dispatch.build_parser)
+        completion.print_completions(dispatch.build_parser())
     return dispatch.run_command(words)
 
 

@@ -5,9 +5,8 @@ offered only where an argument is a file.
 """
 
 import argparse
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from argcomplete import completers, finders, shell_integration
@@ -24,12 +23,8 @@ def print_script(arguments: argparse.Namespace) -> int:
     return output.OK
 
 
-def print_completions(build_parser: Callable[[Sequence[str]], options.Parser]) -> None:
-    """Print the completions of the line in COMP_LINE, which the shell's script sets, and end the process.
-
-    `build_parser` returns the parser of the command that its words name, or of all commands if they name none.
-    """
-    root = build_parser(os.environ["COMP_LINE"].split()[1:2])
+def print_completions(root: options.Parser) -> None:
+    """Print the completions of the line in COMP_LINE, which the shell's script sets, and end the process."""
     finders.CompletionFinder()(root, always_complete_options=False, default_completer=_Files())
 
 

@@ -5,7 +5,7 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from railwright.cli import commands, options, output, programs
 from railwright.cluster import errors
@@ -25,7 +25,7 @@ _EPILOG = "`railwright COMMAND --help` has the options of a command and examples
 def run_command(words: Sequence[str]) -> int:
     """Run the command that `words` name and return its exit code. Print a ClusterError as one sentence."""
     try:
-        leaf, arguments = build_parser(words[:1]).parse(words)
+        leaf, arguments = build_parser().parse(words)
     except SystemExit as leaving:  # from argparse, after --help or wrong usage
         return leaving.code if isinstance(leaving.code, int) else output.UNUSABLE
     try:
@@ -47,15 +47,14 @@ def import_function(run: str) -> Callable[[argparse.Namespace], int]:
     return function
 
 
-def build_parser(words: Collection[str] = ()) -> options.Parser:
-    """Return the parser of `railwright` with the commands that `words` name, or with all if they name none."""
-    children = {name: command for name, command in COMMANDS.items() if name in words} or COMMANDS
+def build_parser() -> options.Parser:
+    """Return the parser of `railwright` with all commands."""
     is_plugin = os.path.basename(sys.argv[0]) == "kubectl-railwright"  # noqa: PTH119 - only its name matters
     root = options.Parser(
-        command=options.Command(_PURPOSE, metavar="COMMAND", children=children),
+        command=options.Command(_PURPOSE, metavar="COMMAND", children=COMMANDS),
         prog="kubectl railwright" if is_plugin else "railwright",
         usage="%(prog)s COMMAND [options]",
-        description="\n".join([_PURPOSE, *_list_groups(children)]),
+        description="\n".join([_PURPOSE, *_list_groups()]),
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -63,9 +62,9 @@ def build_parser(words: Collection[str] = ()) -> options.Parser:
     return root
 
 
-def _list_groups(names: Collection[str]) -> Iterator[str]:
+def _list_groups() -> Iterator[str]:
     """Yield the lines of `railwright --help` that list the commands by group."""
     width = max(map(len, COMMANDS))
     for title, members in GROUPS.items():
-        lines = [f"  {name:<{width}}  {command.summary}" for name, command in members.items() if name in names]
-        yield from [f"\n{title}:", *lines] if lines else []
+        yield f"\n{title}:"
+        yield from (f"  {name:<{width}}  {command.summary}" for name, command in members.items())

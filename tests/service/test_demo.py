@@ -58,7 +58,7 @@ def test_the_demo_shows_a_status_line_and_then_the_card_on_a_terminal():
 def test_the_first_status_line_is_printed_before_libraries_are_imported(command):
     program = (
         "import sys; from railwright.cli import dispatch, output; "
-        f"dispatch.build_parser(['{command}']).parse(['{command}']); "
+        f"dispatch.build_parser().parse(['{command}']); "
         "output.show_status('starting'); print(sorted(sys.modules))"
     )
     modules = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

@@ -213,9 +213,7 @@ async def test_an_unexpected_error_of_the_rotator_is_logged_and_ends_the_process
 
 
 async def test_a_single_run_shows_on_a_terminal_how_long_it_waits_and_why(monkeypatch, capsys):
-    arguments = dispatch.build_parser(["certs"]).parse(["certs", "rotate", "--overlap=2s", "-n", "railwright-system"])[
-        1
-    ]
+    arguments = dispatch.build_parser().parse(["certs", "rotate", "--overlap=2s", "-n", "railwright-system"])[1]
     cluster = Cluster()
     await Site(cluster).settle()
     cluster.put(f"{SECRETS}/railwright-ca", {"metadata": {}, "data": {}})

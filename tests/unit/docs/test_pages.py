@@ -143,7 +143,7 @@ def call_parser(words: list[str]) -> None:
             action.required = False  # a page may speak of one option
         parser.parse_args(words[1:])
     elif words[1:]:
-        dispatch.build_parser(words[:1]).parse(words)
+        dispatch.build_parser().parse(words)
     elif words[0] not in dispatch.COMMANDS:
         raise SystemExit(f"no command {words[0]}")
 

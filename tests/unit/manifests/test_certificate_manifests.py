@@ -8,7 +8,6 @@ import yaml
 
 from certs import installation, inventory
 from railwright.cli import dispatch
-from railwright.serving import settings
 
 load = functools.partial(yaml.load_all, Loader=yaml.CSafeLoader)  # libyaml
 MANIFESTS = Path(__file__).parents[3] / "manifests"
@@ -62,11 +61,11 @@ def test_servers_mount_their_own_certificate_only_and_wait_for_it(server):
 
 def test_the_certs_command_accepts_the_arguments_of_its_deployment():
     (container,) = find_document("Deployment")["spec"]["template"]["spec"]["containers"]
-    _, parsed = dispatch.build_parser(["certs"]).parse(container["args"])
+    _, parsed = dispatch.build_parser().parse(container["args"])
     assert parsed.command == "certs"
     assert parsed.watch
     (port,) = container["ports"]
-    assert settings.parse_address(parsed.ops_listen).port == port["containerPort"]
+    assert parsed.ops_listen.port == port["containerPort"]
 
 
 def test_the_deployment_runs_one_rotator_at_a_time():
