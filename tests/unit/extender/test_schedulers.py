@@ -263,20 +263,6 @@ def test_a_simulated_eviction_does_not_free_the_node_of_a_running_pod(handlers):
         assert len(handlers.state.assumed) == 0
 
 
-def test_dry_runs_leave_no_assumed_pods(handlers):
-    event, scored = extending.build_event("gpu-5"), extending.build_prioritize("gpu-0", "gpu-6")
-    before = handlers.verbs.prioritize(raw(scored))
-    for i in range(300):
-        event["task"] |= {"UID": f"uid-{i % 7}", "NodeName": f"gpu-{i % 5}", "Status": 2 if i % 3 else 4}
-        handlers.verbs.volcano.allocate(raw(event), ("", "east")[i % 2])
-    for i in range(7):
-        event["task"] |= {"UID": f"uid-{i}", "Status": 1}
-        handlers.verbs.volcano.deallocate(raw(event))
-        handlers.verbs.volcano.deallocate(raw(event))
-    assert len(handlers.state.assumed) == 0
-    assert handlers.verbs.prioritize(raw(scored)) == before
-
-
 def test_a_rail_without_a_resource_is_counted_by_the_resource_of_its_network():
     handlers = Handlers(build_policy(domains=[LEAF]), nodes=[build_node("gpu-0"), build_node("gpu-1")])
     rails = handlers.policy.document.fabrics["roce"].rails

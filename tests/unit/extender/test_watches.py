@@ -1,6 +1,7 @@
 """Kinds that the extender watches: its role allows each, and a snapshot has every one with a gang's size."""
 
 import asyncio
+import logging
 import pathlib
 import textwrap
 import tracemalloc
@@ -13,7 +14,7 @@ import yaml
 from extender import state as states
 from railwright.cluster import installed_names, reflector, resources, snapshots, watch_wire
 from railwright.fabric import hypernodes
-from railwright.fabric.workloads import membership
+from railwright.fabric.workloads import frameworks, membership
 
 SNAPSHOT = textwrap.dedent("""
     {apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, metadata: {namespace: a, name: g}, spec: {minMember: 2}}
@@ -136,3 +137,39 @@ def test_the_first_list_of_workloads_is_not_in_memory_at_once():
     assert source.objects == 1000
     assert state.cluster.get_gang_size(membership.GangKey("/ReplicaSet/r9-9/"), observed=1) == 2
     assert peak < 5_000_000
+
+
+# --- objects with more values than placement reads --------------------------------------------------------------
+
+
+LIMIT = resources.MAX_POD_VALUES
+
+
+def test_a_pod_with_too_many_values_is_ignored_and_logged_once(caplog):
+    known, skipped = states.State(), []
+    (spec,) = [watch for watch in states.list_watches(known) if watch.kind is resources.PLACED_PODS]
+    source = reflector.Reflector(None, spec, lambda *counted: skipped.append(counted))
+
+    def add(name: str, values: int) -> None:
+        pod_spec = {"nodeName": "a", "containers": [{"name": "c"}], "tolerations": [{}] * values}
+        tree = {"metadata": {"name": name, "namespace": "prod", "uid": name}, "spec": pod_spec}
+        asyncio.run(source._apply_event(msgspec.json.encode({"type": "ADDED", "object": tree})))
+
+    with caplog.at_level(logging.WARNING, "railwright.cluster"):
+        add("small", LIMIT - 50)
+        for _ in range(2):
+            add("large", LIMIT + 1)
+    assert list(known.cluster.pods) == ["small"]
+    assert skipped == [("pods", "skipped")] * 2
+    (record,) = caplog.records
+    assert (record.fields["kind"], record.fields["object"]) == ("pods", "prod/large")
+    assert f"the limit is {LIMIT}: shorten its lists" in record.fields["error"]
+
+
+def test_a_job_with_too_many_values_is_ignored():
+    (spec,) = [watch for watch in states.list_watches(states.State()) if watch.kind.name == "jobs.batch.volcano.sh"]
+    skipped = []
+    source = reflector.Reflector(None, spec, lambda *counted: skipped.append(counted))
+    tree = {"metadata": {"name": "j", "uid": "u"}, "spec": {"tasks": [{}] * (frameworks.MAX_VALUES + 1)}}
+    asyncio.run(source._apply_event(msgspec.json.encode({"type": "ADDED", "object": tree})))
+    assert (source.objects, skipped) == (0, [(spec.kind.name, "skipped")])

@@ -232,29 +232,3 @@ def test_the_first_source_with_a_size_counts_in_any_order_of_events(streams):
         assert table.get_declared(membership.GangKey(f"ns/{name}")) == next(
             (declared for declared in sizes if declared), 0
         )
-
-
-def compute_requests(**spec) -> dict[str, int]:
-    state = cluster_state.ClusterState()
-    state.upsert_pod(msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, views.Pod))
-    (pod,) = state.pods.values()
-    return dict(pod.requests)
-
-
-def test_a_pod_takes_the_overhead_of_its_runtime_class():
-    (app, setup) = ([{"name": "c", "resources": {"requests": {"cpu": cpu}}}] for cpu in ("1", "2"))
-    requests = compute_requests(overhead={"cpu": "250m", "memory": "120Mi"}, containers=app, initContainers=setup)
-    assert requests == {"cpu": 2250, "memory": 120 * 2**20 * 1000, "pods": 1000}
-
-
-def test_pod_level_requests_replace_those_of_the_containers():
-    containers = [{"name": n, "resources": {"requests": {"cpu": "1", "x.y/hca": "1"}}} for n in ("a", "b")]
-    whole = {"requests": {"cpu": "6", "hugepages-2Mi": "4Mi", "x.y/hca": "9"}, "limits": {"cpu": "8", "memory": "1k"}}
-    counted = {"cpu": 6000, "memory": 1000 * 1000, "hugepages-2Mi": 4 * 2**20 * 1000, "x.y/hca": 2000, "pods": 1000}
-    assert compute_requests(containers=containers, resources=whole) == counted
-    assert compute_requests(containers=containers, resources=whole, overhead={"cpu": "1"}) == counted | {"cpu": 7000}
-    only_limits = {"limits": {"cpu": "8", "memory": "1k"}}
-    assert compute_requests(containers=containers, resources=only_limits)["cpu"] == 2000, (
-        "containers say what is requested"
-    )
-    assert compute_requests(containers=containers, resources={}) == compute_requests(containers=containers)
