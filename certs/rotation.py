@@ -134,7 +134,8 @@ def plan_step(situation: Situation) -> Step | Wait:
         if isinstance(due, Step):
             return due
         waits += [due] if due is not None else []
-    return min(waits, key=lambda wait: wait.until)
+    wait = min(waits, key=lambda wait: wait.until)
+    return dataclasses.replace(wait, soon=wait.until - situation.now <= schedules.PROPAGATION)
 
 
 def _plan_trust(situation: Situation) -> Step | None:
@@ -220,7 +221,7 @@ def _plan_activation(situation: Situation) -> Step | Wait | None:
             delay = min(situation.overlap, (end - issued) / 2)
         until = issued + delay
         if situation.now < until:
-            return _build_wait(situation, until, "clients need time to read the next CA")
+            return Wait(until, "clients need time to read the next CA")
     keyring = dataclasses.replace(situation.keyring, active_ca=ca, next_ca=None)
     return Step(Action.ACTIVATE, "every client trusts the next CA", keyring=keyring)
 
@@ -228,8 +229,8 @@ def _plan_activation(situation: Situation) -> Step | Wait | None:
 def _plan_removal(situation: Situation) -> Step | Wait | None:
     """Remove all CAs but the active one from the bundle, once no certificate of another CA can be in use.
 
-    That is twice `overlap` after the active CA was issued, and later if a certificate was issued later: servers present
-    the previous one for a while, and kube-scheduler may use a copy of it for `overlap`.
+    That is the latest of these times: twice `overlap` after the active CA was issued; for a server, `propagation` after
+    its certificate was issued; for kube-scheduler, which may use a copy of the old certificate, `overlap` after that.
     """
     keyring, ca, overlap = situation.keyring, situation.signer, situation.overlap
     if situation.next_ca is not None or ca is None or len(keyring.trusted) < 2:
@@ -241,13 +242,9 @@ def _plan_removal(situation: Situation) -> Step | Wait | None:
         untils += [pki.get_issue_time(pair) + delay] if pair is not None else []
     until = max(untils)
     if situation.now < until:
-        return _build_wait(situation, until, "the old CA stays trusted")
+        return Wait(until, "the old CA stays trusted")
     alone = dataclasses.replace(keyring, trusted=pki.split_bundle(ca.certificate_pem))
     return Step(Action.PRUNE, "no certificate in use was issued by the old CA", keyring=alone)
-
-
-def _build_wait(situation: Situation, until: dt.datetime, reason: str) -> Wait:
-    return Wait(until, reason, soon=until - situation.now <= schedules.PROPAGATION)
 
 
 # In order of precedence: the first rule that returns a step wins. Trust is established before it is needed.

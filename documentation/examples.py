@@ -43,7 +43,7 @@ def preview_admission(manifest: str, policy: pathlib.Path) -> previews.Admission
 
 
 def format_profiles() -> str:
-    """Return a table of the cloud profiles, with the lines of the vendor's job and of the job with one label."""
+    """Return a table of the cloud profiles, with the lengths of the vendor's job and of that with one label."""
     columns = ("profile", "shape", "network", "lines", "topology", "the site installs", "differences", "not verified")
     return "\n".join(
         [

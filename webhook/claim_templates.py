@@ -85,10 +85,10 @@ class ClaimTemplateController:
         while True:
             started = time.monotonic()
             if not self._get_problem():
-                await self._write_missing()
+                await self._write_missing_templates()
             await asyncio.sleep(max(_PAUSE_SECONDS, _PAUSE_FACTOR * (time.monotonic() - started)))
 
-    async def _write_missing(self) -> None:
+    async def _write_missing_templates(self) -> None:
         """Write each missing template that is due. The event loop answers requests between two of them."""
         waiting = (self._state.claiming_pods.by_key or {}).values()
         missing = self._select_unwritten_templates({key: pod for pods in waiting for key, pod in pods.items()})

@@ -298,6 +298,13 @@ def test_certificates_and_ca_are_renewed_after_two_thirds_of_their_validity():
     world.healthy()
 
 
+def test_a_wait_for_a_renewal_within_minutes_is_marked_as_soon():
+    world = World()
+    world.settled()
+    world.time += 20 * 86400 - 60
+    assert world.look().soon
+
+
 def test_the_next_ca_issues_before_the_old_one_expires_even_with_a_long_overlap():
     world = World(overlap=1000 * DAY)
     world.settled()
