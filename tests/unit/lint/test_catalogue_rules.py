@@ -1,10 +1,12 @@
 """The rules for each variable of the catalogue, with the values at both ends of each range."""
 
+import itertools
+
 import pytest
 
 from documentation import rules as pages
 from railwright.fabric.lint import engine
-from railwright.fabric.nccl import catalogue
+from railwright.fabric.nccl import catalogue, derive
 
 BY_STATUS = {"removed": "N02", "unknown": "N02", "framework": "N02", "newer": "N02"}
 READ = [row for row in catalogue.list_variables() if row.status in {"active", "deprecated", "newer", "unused"}]
@@ -41,3 +43,32 @@ def test_a_hostile_name_or_value_is_shown_short_and_escaped():
 def test_errors_are_listed_before_warnings():
     findings = engine.check_ranks(pages.build_ranks({"settings": {"NCCL_NOBODY": "1", "NCCL_IB_SL": "99"}}))
     assert [finding.code for finding in findings] == ["N09", "N01"]
+
+
+class _Recorded(dict):
+    """Settings that record the names that are looked up."""
+
+    def __init__(self, settings, asked):
+        super().__init__(settings)
+        self.asked = asked
+
+    def get(self, name, default=None):
+        self.asked.add(name)
+        return super().get(name, default)
+
+    def __contains__(self, name):
+        self.asked.add(name)
+        return super().__contains__(name)
+
+
+def test_every_variable_that_a_rule_looks_up_is_checked_by_a_rule():
+    asked = set()
+    names = [variable.name for variable in catalogue.list_variables()]
+    for name, value in itertools.product(
+        [*names, *derive.NAMES, "NVSHMEM_HCA_PE_MAPPING"], ("1", "IB", "ofi", "ibgda")
+    ):
+        ranks = pages.build_ranks({"settings": {name: value}})
+        ranks.__dict__["effective_settings"] = _Recorded(ranks.effective_settings, asked)
+        engine.check_ranks(ranks)
+    assert asked
+    assert [name for name in sorted(asked) if not engine.find_rules(name)] == []

@@ -317,9 +317,8 @@ def _describe_omitted_rails(name_list: parsing.NameList, ranks: RankContext) -> 
             return f"{selected}{where} and leaves out {text.join_first(left_out, _MAX_NAMED)}"
     if context.devices is not None or not name_list.exact or name_list.exclude:
         return ""
-    total = len(
-        context.rails
-    )  # without known names of devices: the rails of the policy, or what is requested one by one
+    # Device names are unknown, so names are counted: against the policy's rails, or the requested exclusive devices.
+    total = len(context.rails)
     if context.fabric is None and not total:
         total = sum(amount for name, amount in ranks.rdma_devices.items() if is_exclusive_resource(name))
     named = len({entry.name for entry in name_list.entries})
