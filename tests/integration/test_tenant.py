@@ -123,3 +123,19 @@ async def test_explain_tells_a_user_with_role_edit_that_the_namespace_opts_in(pl
         1,
         "not injected: the API server creates such a pod without calling railwright's webhook",
     )
+
+
+async def test_explain_shows_kubelets_newest_warning_about_a_pod_that_does_not_start(
+    plane, namespace, installed, person
+):
+    """The API server selects Events by their source."""
+    await person.allow("edit", namespace)
+    created = await plane.api.create(manifests.pod("asked", "ib", nodeName="node-0"), namespace=namespace)
+    involved = {"kind": "Pod", "namespace": namespace, "name": "asked", "uid": created["metadata"]["uid"]}
+    for minute, (component, reason) in enumerate([("kubelet", "FailedCreatePodSandBox"), ("other", "Unknown")]):
+        event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": f"asked.{minute}"}, "type": "Warning"}
+        event |= {"involvedObject": involved, "reason": reason, "message": "no CNI plugin"}
+        event |= {"source": {"component": component}, "lastTimestamp": f"2026-12-01T10:0{minute}:00Z"}
+        await plane.api.create(event, namespace=namespace)
+    _, out, _ = await person("explain", "pod/asked", "-n", namespace)
+    assert "\nnot running: Event FailedCreatePodSandBox of 2026-12-01T10:00:00Z: no CNI plugin\n" in out, out
