@@ -60,8 +60,7 @@ def request_resources(draft: drafts.Draft, ctx: context.InjectionContext) -> Non
             f"container {small_names} requests neither cpu nor memory, without which the API server rejects {resource}",
             fix="request one of them",
         )
-        draft.skip(entry, without)
-        draft.warn(without)
+        draft.leave_out(entry, without)
 
 
 class _Pools(msgspec.Struct, frozen=True):

@@ -142,6 +142,11 @@ class Draft:
         """Record that a mutator, or a setting of the policy, is left out, and why."""
         self.skipped[entry] = why
 
+    def leave_out(self, entry: str, why: reasons.Reason) -> None:
+        """Record that a setting of the policy is left out, and warn the user of it."""
+        self.skip(entry, why)
+        self.warn(why)
+
     def keep_user_values(self, container: str, variables: Collection[str]) -> None:
         """Record that these variables of a container keep the user's value, which differs from the policy's."""
         self.user_values[container] = (*self.user_values.get(container, ()), *variables)

@@ -498,8 +498,7 @@ def extend_library_path(draft: drafts.Draft, ctx: context.InjectionContext) -> N
                 f"container {container.name} gets LD_LIBRARY_PATH from {source}, so railwright cannot add directories",
                 fix=f"add {text.join_fitting(directories)} there",
             )
-            draft.skip(_LIBRARY_ENTRY, unknown)
-            draft.warn(unknown)
+            draft.leave_out(_LIBRARY_ENTRY, unknown)
             continue
         current = (entry.value if entry else "") or ""
         missing = [directory for directory in directories if f":{directory}:" not in f":{current}:"]
@@ -539,7 +538,6 @@ def source_script(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
             f"container {text.join_fitting(without)} has no command, so {script} is not sourced before it",
             fix="write the command of its image into the manifest",
         )
-        draft.skip(_SCRIPT, warning)
-        draft.warn(warning)
+        draft.leave_out(_SCRIPT, warning)
     else:
         draft.add_entry(_SCRIPT)

@@ -152,9 +152,7 @@ def _mount_infiniband(draft: drafts.Draft, ctx: context.InjectionContext) -> Non
     if level is None:
         mount_volume(draft, _INFINIBAND, ctx.targets)
         return
-    left_out = context.explain_left_out(ctx, level, f"hostPath {names.DEV_INFINIBAND}")
-    draft.skip(_INFINIBAND.entry, left_out)
-    draft.warn(left_out)
+    draft.leave_out(_INFINIBAND.entry, context.explain_left_out(ctx, level, f"hostPath {names.DEV_INFINIBAND}"))
 
 
 def _build_volume(kind: str, mount_path: str, source: str) -> FabricVolume:

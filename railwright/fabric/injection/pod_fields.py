@@ -56,9 +56,7 @@ def set_privileges(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     for capability in dict.fromkeys(settings.capabilities):
         entry = f"security.{capability}"
         if not facts.allows_capability(level, capability):
-            forbidden = facts.explain_forbidden(ctx.known, level, f"capability {capability}")
-            draft.skip(entry, forbidden)
-            draft.warn(forbidden)
+            draft.leave_out(entry, facts.explain_forbidden(ctx.known, level, f"capability {capability}"))
             continue
         dropping_containers = [
             pod.spec.containers[index].name for index in ctx.targets if _drops_capability(pod, index, capability)
@@ -75,9 +73,7 @@ def set_privileges(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         if capability == _LOCK:
             draft.warn(*_warn_without_effect(pod, ctx))
     if settings.privileged and level is not None:
-        left_out = context.explain_left_out(ctx, level, "privileged")
-        draft.skip("security.privileged", left_out)
-        draft.warn(left_out)
+        draft.leave_out("security.privileged", context.explain_left_out(ctx, level, "privileged"))
     elif settings.privileged:
         _set_privileged(draft, pod, ctx)
         draft.add_entry("security.privileged")

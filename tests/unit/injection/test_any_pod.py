@@ -308,7 +308,9 @@ RAY = working.get_kind("RayCluster.ray.io")
 @example(without_accelerator(rails="1"), RAY, "Worker", {}, POLICIES[-1], FACTS[0], False)
 @example(without_accelerator(containers="a"), RAY, "Worker", {}, POLICIES[-1], FACTS[0], False)
 @given(pods.filter(writable), ROWS, NAMES, SPECS, st.sampled_from(POLICIES), st.sampled_from(FACTS), st.booleans())
-def test_a_pod_of_a_changed_template_equals_the_pod_of_an_unchanged_one(tree, row, name, spec, by, at, above):
+def test_a_pod_gets_the_same_content_whether_or_not_its_template_was_changed_first(
+    tree, row, name, spec, by, at, above
+):
     label = tree["metadata"]["labels"].pop(LABEL) if above else None
     stored = working.build_workload(
         row, {"metadata": tree["metadata"], "spec": tree["spec"]}, name=name, label=label, **spec

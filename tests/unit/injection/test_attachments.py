@@ -81,7 +81,9 @@ R1, NET1 = (f"[{{name: rail0, network: prod/lan2, interface: {name}}}]" for name
         ("a", NET1, 1, "is given the automatic name 'net1'", "prod/lan2", "net1"),
     ],
 )
-def test_a_clash_with_the_interface_of_a_rail_names_the_users_entry(written, rails, entry, problem, network, taken):
+def test_a_refusal_for_an_interface_name_that_a_rail_has_names_the_entry_of_the_user(
+    written, rails, entry, problem, network, taken
+):
     message = get_refusal(pod(annotations={NETWORKS: written}), fabric(rails=rails))
     assert message == (
         f"Pod prod/p: annotation {NETWORKS} '{written}': entry {entry}: {problem}, which railwright gives to network "

@@ -65,7 +65,7 @@ def test_gpus_stay_requested_if_the_policy_pairs_no_gpus_with_nics():
     assert list_claim_templates(result)[0].startswith("railwright-f-0x4-")
 
 
-def test_the_template_name_changes_only_with_the_content():
+def test_the_name_of_a_claim_template_changes_only_with_its_content():
     """A change of the policy that changes no template keeps the existing templates in use."""
     by = build_gpu_claims_policy()
     names = [
@@ -106,7 +106,7 @@ def test_rails_that_the_pod_names_are_requested_by_name(tree, requests):
     assert [request["name"] for request in devices["requests"] if not request["name"].startswith("gpu")] == requests
 
 
-def test_a_template_with_another_content_is_not_used():
+def test_a_pod_is_refused_if_its_claim_template_has_another_content():
     """Its name has the hash of other content, so another writer has changed it."""
     (name,) = list_claim_templates(admit_pod(pod(gpus(4)), build_gpu_claims_policy()))
     message = get_refusal(

@@ -181,7 +181,7 @@ def make_rail():
 
 
 @pytest.mark.parametrize("transport", ["infiniband", "erdma", "pvrdma", "roce"])
-def test_ranks_read_the_variables_that_the_init_container_writes(transport):
+def test_ranks_read_every_variable_that_the_init_container_writes(transport):
     rail = make_rail()
     expectations = expected.Expectations(transport=transport, isolated=True, settings=[], vendor_variables=[])
     view = files.resolution.ContainerView(None, expectations, {}, None, ())

@@ -29,7 +29,7 @@ CONF = "railwright.io/nccl.conf"
 BY_FILE = {"railwright.io/delivery": "file"}
 
 
-def test_the_users_value_wins_whatever_its_form_and_is_recorded_as_kept():
+def test_a_variable_that_the_user_sets_in_any_form_is_kept_and_recorded():
     policy = fabric("    env: {NCCL_DEBUG: INFO}\n")
     own = [
         {"name": "NCCL_DEBUG", "value": "WARN"},
@@ -72,7 +72,7 @@ def test_a_container_with_envfrom_gets_the_file_and_no_env_entries():
         ("env", True, False),
     ],
 )
-def test_settings_are_in_the_environment_unless_the_pod_asks_for_the_file(annotation, in_env, in_file):
+def test_nccl_settings_are_environment_variables_unless_the_pod_asks_for_nccl_conf(annotation, in_env, in_file):
     annotations = {"railwright.io/delivery": annotation} if annotation else None
     after = admit_pod(pod(annotations=annotations), fabric())
     assert ("NCCL_IB_HCA" in read_env(after)) is in_env
@@ -99,7 +99,7 @@ def test_nccl_conf_lacks_variables_that_the_container_sets_itself(own):
 
 
 @pytest.mark.parametrize("path", ["/etc", "/usr/../etc", "/etc/nccl.conf"])
-def test_no_file_is_mounted_over_or_into_a_volume_of_the_user(path):
+def test_nccl_conf_is_not_mounted_over_or_into_a_volume_of_the_user(path):
     """With a ConfigMap mounted at /etc, the runtime cannot create the mount point, and the container does not start."""
     container = gpus(8, volumeMounts=[{"name": "own", "mountPath": path}])
     tree = pod(container, volumes=[{"name": "own", "configMap": {"name": "x"}}], annotations=BY_FILE)
@@ -149,7 +149,7 @@ def test_ranks_started_by_ssh_get_the_file_and_environment_variables(labels, mou
     ],
     ids=["rank", "without env", "launcher", "launcher without env", "bystander"],
 )
-def test_a_forged_file_annotation_is_removed_from_a_pod_without_file(container, labels, annotations):
+def test_a_forged_nccl_conf_annotation_is_emptied(container, labels, annotations):
     """Values that a user writes into railwright's own keys are never trusted (docs/interface.md 1.5)."""
     tree = pod(container, labels=labels, annotations={CONF: "NCCL_ALGO=Ring\n", **annotations})
     assert any(CONF in warning for warning in list_messages(plan_pod(tree, fabric())))

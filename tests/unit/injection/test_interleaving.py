@@ -75,7 +75,7 @@ def check_nothing_twice(tree: dict) -> None:
 
 @exploration.wide
 @given(pods, st.sampled_from(sorted(POLICIES)), st.lists(actions, min_size=1, max_size=3))
-def test_a_second_call_adds_nothing_twice_after_changes_of_other_webhooks(tree, name, rounds):
+def test_a_second_admission_adds_nothing_twice_after_changes_of_other_webhooks(tree, name, rounds):
     by = POLICIES[name]
     after = call(tree, by)
     assume(after is not None)
@@ -92,7 +92,7 @@ HARMLESS = sorted(set(peers.ACTIONS) - {"drop_last_container", "drop_last_variab
 
 @exploration.wide
 @given(pods, st.sampled_from(sorted(POLICIES)), st.lists(st.sampled_from(HARMLESS), max_size=4))
-def test_a_second_call_keeps_the_target_containers_of_the_first(tree, name, names):
+def test_a_second_admission_keeps_the_target_containers_of_the_first(tree, name, names):
     by = POLICIES[name]
     first = call(tree, by)
     assume(first is not None)

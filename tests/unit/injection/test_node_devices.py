@@ -24,7 +24,7 @@ OTHERWISE = "[{name: rail0, device: mlx5_8}, {name: rail1, device: mlx5_9}]"  # 
         ("NotIn", {"gpu": ["a", "b", "c", "d"]}, "=mlx5_8,mlx5_9"),
     ],
 )
-def test_devices_are_set_at_admission_if_they_are_equal_on_all_allowed_shapes(operator, allowed, devices):
+def test_device_names_are_set_at_admission_if_they_are_equal_on_all_allowed_shapes(operator, allowed, devices):
     expressions = [{"key": key, "operator": operator, "values": values} for key, values in allowed.items()]
     required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
     tree = pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
@@ -40,7 +40,7 @@ def test_an_affinity_term_without_requirements_matches_no_node():
 
 
 @pytest.mark.parametrize("rails", [UNNAMED, "[{name: rail0, device: mlx5_0}, {name: rail1}]"])
-def test_devices_on_which_shapes_differ_are_not_set_and_the_record_says_so(rails):
+def test_device_names_that_differ_between_shapes_are_not_set_and_the_record_has_the_reason(rails):
     after = admit_pod(pod(), fabric(top=SHAPES, rails=rails))
     assert HCA not in read_env(after)
     assert "/etc/nccl.conf" not in list_mounts(after)

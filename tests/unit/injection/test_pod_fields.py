@@ -32,7 +32,7 @@ def build_memory_container(**more):
     return gpus(8, **more) | {"resources": {"limits": {"nvidia.com/gpu": "8", "memory": "1Gi"}}}
 
 
-def test_a_fabric_on_the_host_network_keeps_its_interfaces_and_addresses():
+def test_a_pod_on_the_host_network_of_its_fabric_gets_the_policys_interface_and_addresses():
     tree = admit_pod(pod(), ON_HOST)
     spec = tree["spec"]
     assert (spec["hostNetwork"], spec["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
@@ -57,7 +57,7 @@ def test_the_api_servers_default_dns_policy_counts_as_unset_and_no_other_does():
     assert "pod.dnsPolicy" not in read_record(tree)["added"]
 
 
-def test_the_fabrics_scheduler_places_pods_that_name_no_other():
+def test_a_pod_with_the_default_scheduler_gets_the_scheduler_of_the_fabric():
     placed = fabric("    placement: {schedulerName: railwright-scheduler}\n")
     for own in ({}, {"schedulerName": "default-scheduler"}):
         tree = admit_pod(pod(**own), placed)
@@ -79,7 +79,7 @@ def test_host_paths_are_mounted_read_only_and_a_config_map_has_one_volume():
     assert entries <= {*read_record(tree)["added"]}
 
 
-def test_a_pod_with_a_different_volume_of_the_same_name_is_rejected():
+def test_a_pod_whose_own_volume_has_the_name_of_railwrights_is_rejected():
     tree = pod(build_memory_container())
     for volume in admit_pod(tree, MOUNTED)["spec"]["volumes"]:
         (source,) = [field for field in volume.values() if isinstance(field, dict)]

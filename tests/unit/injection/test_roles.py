@@ -250,7 +250,7 @@ def test_the_role_of_a_pod_decides_between_rails_and_open_mpi_settings(case):
         assert "rails" in read_record(after)["skipped"]
 
 
-def test_only_workers_that_are_started_by_ssh_get_the_file():
+def test_only_pods_of_mpi_operator_are_recognized_as_started_by_ssh():
     assert {name for name in CASES if shown_roles.is_started_by_ssh(decode_pod(CASES[name][0]))} == {
         "mpi-operator-launcher",
         "mpi-operator-worker",
@@ -353,7 +353,7 @@ def build_task_pod(task: str) -> dict:
 
 
 @pytest.mark.parametrize("name", [*LAUNCHERS, *OTHERS])
-def test_a_task_named_like_a_launcher_gets_only_open_mpi_settings(name):
+def test_a_volcano_task_without_gpus_gets_open_mpi_settings_only_if_its_name_is_a_launchers(name):
     job = working.build_workload(VOLCANO, working.build_template(), label="f")
     tasks = ((name, cpu()), ("ranks", gpus(8)))
     job["spec"]["tasks"] = [{"name": task, "template": working.build_template(own)} for task, own in tasks]

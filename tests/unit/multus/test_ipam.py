@@ -21,7 +21,7 @@ from railwright.fabric.multus import ipam
     ],
 )
 @pytest.mark.parametrize("is_list", [False, True])
-def test_subnets_of_each_plugin_are_read(state, subnets, is_list):
+def test_the_subnets_of_each_ipam_plugin_are_read(state, subnets, is_list):
     plugin = {"type": "sriov", "ipam": state}
     found = ipam.read_configuration(json.dumps({"plugins": [plugin, {"type": "rdma"}]} if is_list else plugin)).subnets
     if isinstance(subnets, int):
@@ -31,7 +31,7 @@ def test_subnets_of_each_plugin_are_read(state, subnets, is_list):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"ipam": 3}', '{"plugins": [3]}', "[" * 100_000])
-def test_other_configurations_have_no_subnets(text):
+def test_an_empty_or_malformed_cni_configuration_has_no_subnets(text):
     assert ipam.read_configuration(text).subnets == ()
 
 
@@ -44,7 +44,7 @@ def test_other_configurations_have_no_subnets(text):
         ("[]", "it is JSON, but no object"),
     ],
 )
-def test_a_configuration_that_is_no_json_object_has_an_error(text, error):
+def test_a_cni_configuration_that_is_no_json_object_has_an_error(text, error):
     found = ipam.read_configuration(text).error
     assert found.startswith(error)
     assert bool(found) is bool(error)

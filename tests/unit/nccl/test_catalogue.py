@@ -6,7 +6,7 @@ WORDS = [row for row in catalogue.list_variables() if isinstance(row.allowed, ca
 UNWRITABLE = {"NCCL_DEBUG"}
 
 
-def test_the_catalogue_has_each_variable_once_in_order():
+def test_the_catalogue_has_each_variable_once_in_alphabetical_order():
     rows = catalogue.list_variables()
     assert len(rows) == len({row.name for row in rows}) == 459
     assert list(rows) == sorted(rows, key=lambda row: row.name)
@@ -14,7 +14,7 @@ def test_the_catalogue_has_each_variable_once_in_order():
     assert sum(row.parser == "strtoll-base0" for row in rows) == 197
 
 
-def test_every_documented_default_is_allowed():
+def test_the_catalogue_allows_the_default_of_each_variable():
     defaults = [row for row in catalogue.list_variables() if row.default_text is not None]
     assert {row.name for row in defaults if not row.allows(row.default_text)} <= UNWRITABLE
 
@@ -61,5 +61,5 @@ MEANT = {
 }
 
 
-def test_the_suggestion_is_the_nearest_name():
+def test_for_a_misspelt_variable_the_most_similar_name_is_suggested():
     assert {wrong: catalogue.suggest_name(wrong) for wrong in MEANT} == MEANT

@@ -6,7 +6,7 @@ import pytest
 from railwright.fabric.nccl import conf
 
 
-def test_values_are_written_without_quotes():
+def test_nccl_conf_has_values_without_quotes():
     assert conf.format_file([("NCCL_IB_HCA", "=mlx5_0,mlx5_1"), ("NCCL_NET", "AWS Libfabric")]) == (
         "NCCL_IB_HCA==mlx5_0,mlx5_1\nNCCL_NET=AWS Libfabric\n"
     )
@@ -39,7 +39,7 @@ UNREADABLE = [
 ]
 
 
-def test_a_line_that_would_not_be_read_back_is_refused():
+def test_a_variable_that_nccl_would_misread_from_nccl_conf_is_refused():
     for name, value in UNREADABLE:
         assert not conf.fits_line(name, value)
         with pytest.raises(ValueError, match="does not fit into a line"):

@@ -73,7 +73,7 @@ def test_each_key_of_the_policy_sets_its_variable_for_each_transport():
 
 
 @pytest.mark.parametrize("transport", FIXED)
-def test_all_derived_variables_have_reasons_and_fit_into_nccl_conf(transport):
+def test_every_derived_variable_has_a_reason_and_fits_into_nccl_conf(transport):
     expected = COMMON | FIXED[transport]
     for variables in FACTS_TABLE.values():
         expected |= variables[transport]
@@ -85,12 +85,12 @@ def test_all_derived_variables_have_reasons_and_fit_into_nccl_conf(transport):
 
 
 @pytest.mark.parametrize("transport", ["roce", "erdma"])
-def test_unknown_devices_are_not_listed(transport):
+def test_without_known_devices_no_variable_lists_devices(transport):
     listed = {"erdma"} if transport == "erdma" else set()
     assert {value for name, value in settings(transport, devices=None).items() if name == "NCCL_IB_HCA"} == listed
 
 
-def test_the_family_of_the_addresses_is_that_of_their_range():
+def test_the_address_family_is_that_of_the_address_range():
     six, four = read_facts('address_range="fd00::/8"'), read_facts('address_range="10.0.0.0/8"')
     assert settings("roce", six)["NCCL_IB_ADDR_FAMILY"] == "AF_INET6"
     assert settings("roce", six)["NCCL_IB_ADDR_RANGE"] == "fd00::/8"
@@ -99,7 +99,7 @@ def test_the_family_of_the_addresses_is_that_of_their_range():
     assert "NCCL_IB_ADDR_FAMILY" not in settings("roce", six, is_foreign=True), "its GIDs are others"
 
 
-def test_with_derive_false_nothing_is_derived():
+def test_with_derive_false_no_variable_is_derived():
     for transport in FIXED:
         assert settings(transport, msgspec.structs.replace(EVERY, derive=False)) == {}
 

@@ -62,7 +62,7 @@ def test_each_gang_has_its_size_placement_bandwidth_and_reason(view):
     assert "12 pods remain" in waiting
 
 
-def test_gangs_are_filtered_by_namespace_and_by_waiting(view):
+def test_the_command_gangs_filters_by_namespace_and_by_waiting(view):
     code, out, _ = view("gangs", "-n", "prod")
     assert (code, len(out.splitlines())) == (0, 2)
     assert "llama" not in view("gangs", "--waiting")[1]
@@ -123,7 +123,7 @@ def test_the_fabric_is_a_tree_of_spines_leaves_and_nodes_with_their_rails(view):
     assert any("bbbbbbbb" in line and "prod/llama-worker-0" in line for line in lines)
 
 
-def test_fabric_shows_only_broken_nodes(view):
+def test_the_command_fabric_with_option_dead_shows_only_broken_nodes(view):
     rows = [line for line in view("fabric", "--dead")[1].splitlines() if line.startswith("    ")]
     assert len(rows) == 2
     assert "cordoned or not ready" in rows[0]
@@ -140,7 +140,7 @@ fabrics:
 """
 
 
-def test_a_policy_without_rails_is_reported(view, tmp_path):
+def test_the_command_fabric_reports_a_policy_without_rails(view, tmp_path):
     policy = tmp_path / "policy.yaml"
     policy.write_text("apiVersion: railwright.io/v1alpha1\nfabrics: {t: {transport: tcp}}\n")
     assert view("fabric", "--policy", str(policy))[:2] == (0, "the policy defines no fabric with rails\n")

@@ -33,7 +33,7 @@ def test_the_first_label_or_owner_that_matches_names_the_gang():
         assert membership.find_gang(of) == gang, of
 
 
-def test_volcanos_job_id_and_annotation_name_one_gang():
+def test_volcanos_job_id_and_the_annotation_of_its_pod_name_the_same_gang():
     assert membership.find_gang(pod(), "ns/job-1f") == membership.find_gang(pod(annotations=VOLCANO))
 
 
@@ -85,6 +85,6 @@ OWNED = {"owner": {"kind": "Job", "name": "llm", "uid": UID, "controller": True}
         ),
     ],
 )
-def test_a_gang_has_the_name_of_its_job(fields, name):
+def test_a_gang_is_shown_with_the_name_of_its_job(fields, name):
     made_pod = pod(**fields)
     assert membership.find_gang_name(made_pod, membership.find_gang(made_pod)) == name
