@@ -357,7 +357,6 @@ _OFFLINE = {
         (build_flag("--serve", "Serve the dashboard on the demo's cluster, with the placed gang."),),
         run="demo.command:show_demo",
         examples=("railwright demo", "railwright demo --serve"),
-        is_slow=True,
     ),
     "completion": Command(
         "Print the script for TAB completion in bash, zsh or fish.",

@@ -1,7 +1,6 @@
 """Finds the named command, parses its options, and only then imports its function."""
 
 import argparse
-import contextlib
 import importlib
 import os
 import sys
@@ -29,9 +28,7 @@ def run_command(words: Sequence[str]) -> int:
     except SystemExit as leaving:  # from argparse, after --help or wrong usage
         return leaving.code if isinstance(leaving.code, int) else output.UNUSABLE
     try:
-        # the imports take longer than people like to wait
-        is_slow = leaf.command.is_slow or "kubeconfig" in arguments
-        with output.show_progress("starting") if is_slow else contextlib.nullcontext():
+        with output.show_progress("starting"):  # imports take up to half a second
             function = import_function(leaf.command.run)
         return programs.call_command(function, arguments)
     except errors.ClusterError as error:

@@ -40,7 +40,6 @@ class Command(NamedTuple):
     run: str = ""  # MODULE:FUNCTION below railwright.cli
     examples: Sequence[str] = ()
     finding: str = ""  # when the exit code is 1; "" for a command without findings
-    is_slow: bool = False  # its imports take long; those of a command with a cluster always do
     metavar: str = ""  # of the word that selects a subcommand; in lower case, the attribute of the arguments
     children: "Mapping[str, Command] | None" = None
 
