@@ -21,7 +21,22 @@ _GROUPS = ("job", "gang")  # of pods, whatever created them
 # KIND/NAME or KIND.GROUP/NAME, as kubectl writes it
 _OBJECT = re.compile(r"[a-z]+(?:\.[a-z0-9.-]+)?/[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)  # without a dot, which a manifest's name has
-_SHORT_NAMES = ("deploy", "ds", "lws", "rc", "rs", "sts", "vcjob", "vj")  # of kinds, as for kubectl
+_VOLCANO_JOB = "Job.batch.volcano.sh"
+# https://github.com/volcano-sh/volcano/issues/5973
+_VOLCANO_NAMESAKES = (
+    ". Volcano may create no pods of a job that replaces a deleted one of the same name (volcano issue 5973): if this "
+    "job does, delete it and create it under a new name"
+)
+_SHORT_NAMES = {  # of kinds, as for kubectl
+    "deploy": "Deployment.apps",
+    "ds": "DaemonSet.apps",
+    "lws": "LeaderWorkerSet.leaderworkerset.x-k8s.io",
+    "rc": "ReplicationController.",
+    "rs": "ReplicaSet.apps",
+    "sts": "StatefulSet.apps",
+    "vcjob": _VOLCANO_JOB,
+    "vj": _VOLCANO_JOB,
+}
 _KINDS = {word: kind.name for kind in registry.KINDS for word in (kind.name.lower(), kind.plural)}
 _JOB_KIND = next(kind for kind in registry.KINDS if (kind.group, kind.name) == ("batch", "Job"))
 _WORDS = frozenset(_KINDS).union(_POD, _GROUPS, _SHORT_NAMES)
@@ -31,6 +46,7 @@ _CREATED = {"CronJob": "Job", "RayJob": "RayCluster", "RayService": "RayCluster"
 # reasons of Events about rejected pods: of railwright's webhook, and of controllers
 _REJECTIONS = ("FabricRefused", "FailedCreate")
 
+PENDING = "Pending"  # phase of a pod of which no container has started, except init containers
 _NOT_PULLED = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"})
 
 
@@ -84,7 +100,12 @@ class Pod(views.Pod, frozen=True):
         """Return the message of railwright's init container if it has passed and warns; "" otherwise."""
         ended = (self._preflight.state or {}).get("terminated") or {}
         message = str(ended.get("message") or "").strip()
-        return message if ended.get("exitCode") == 0 and "warning: " in message else ""
+        return message if self.has_passed_preflight and "warning: " in message else ""
+
+    @property
+    def has_passed_preflight(self) -> bool:
+        """True if railwright's init container has ended without a failure."""
+        return ((self._preflight.state or {}).get("terminated") or {}).get("exitCode") == 0
 
     @property
     def _preflight(self) -> _ContainerStatus:
@@ -179,12 +200,24 @@ async def find_pods(client: clients.Client, namespace: str, form: str, name: str
 def _drop_replaced(pods: Sequence[Pod]) -> list[Pod]:
     """Return the pods without ended ones that their Job has replaced by a pod with the same index.
 
-    Pods are of one Job if their names are equal before the random suffix: each Job of a JobSet counts from 0.
+    While the new pod has not passed its preflight, the newest pod whose preflight failed is returned in its place: a
+    Job that tries again would otherwise hide the failure. Pods are of one Job if their names are equal before the
+    random suffix: each Job of a JobSet counts from 0.
     """
-    ranks = {pod.metadata.name: membership.find_rank(pod) for pod in pods}
-    indexes = {name: (name.rpartition("-")[0], rank.index) for name, rank in ranks.items() if rank.is_labelled}
-    living = {indexes.get(pod.metadata.name) for pod in pods if not pod.status.has_ended} - {None}
-    return [pod for pod in pods if not pod.status.has_ended or indexes.get(pod.metadata.name) not in living]
+    of_index: dict[tuple[str, int | str], list[Pod]] = {}
+    for pod in pods:
+        rank = membership.find_rank(pod)
+        key = (rank.name.rpartition("-")[0], rank.index) if rank.is_labelled else ("", rank.name)
+        of_index.setdefault(key, []).append(pod)
+    kept = []
+    for same in of_index.values():
+        living = [pod for pod in same if not pod.status.has_ended]
+        failed = [pod for pod in same if pod.status.has_ended and pod.preflight_failure]
+        if failed and living and all(pod.status.phase == PENDING and not pod.has_passed_preflight for pod in living):
+            kept.append(max(failed, key=lambda pod: pod.metadata.creation_timestamp or ""))
+        else:
+            kept += living or same
+    return kept
 
 
 async def _choose_members(
@@ -265,8 +298,8 @@ async def _describe_workload(client: clients.Client, namespace: str, form: str, 
     """
     absent = []
     for kind in registry.KINDS:
-        if form not in (kind.name.lower(), kind.plural):  # Kubernetes and Volcano both have a kind Job
-            continue
+        if _SHORT_NAMES.get(form) != kind.display_name and form not in (kind.name.lower(), kind.plural):
+            continue  # Kubernetes and Volcano both have a kind Job
         try:
             workload = await watch_wire.find_object(client, build_workload_path(kind, namespace, name), dict[str, Any])
         except errors.ClusterError:  # without the right to read it, or the API server does not serve the kind
@@ -276,12 +309,15 @@ async def _describe_workload(client: clients.Client, namespace: str, form: str, 
             absent.append(title)
             continue
         spec = frameworks.get_mapping(workload, "spec")
-        is_suspended = spec.get("suspend") or frameworks.get_mapping(spec, "runPolicy").get("suspend")
-        cause = (
-            "is suspended, so its controller creates no pods until a queue such as Kueue, or its author, resumes it"
-            if is_suspended
-            else "exists, but its controller has created no pod yet, or its pods were deleted after it finished"
-        )
+        cause = "exists, but its controller has created no pod yet, or its pods were deleted after it finished"
+        if spec.get("suspend") or frameworks.get_mapping(spec, "runPolicy").get("suspend"):
+            cause = (
+                "is suspended, so its controller creates no pods until a queue such as Kueue, or its author, resumes it"
+            )
+        elif spec.get("replicas") == 0:
+            cause = "has replicas: 0, so its controller creates no pods"
+        elif title == _VOLCANO_JOB:
+            cause += _VOLCANO_NAMESAKES
         return f"{kind.name} {name} {cause}. To see why: kubectl describe {title.lower()} {name} -n {namespace}"
     if not absent:
         return ""

@@ -234,6 +234,36 @@ async def test_explain_shows_the_message_of_a_failed_preflight_and_exits_with_1(
     assert any("/proxy/" in path for _, path in cluster.asked) == (phase == "Pending")
 
 
+@pytest.mark.parametrize(
+    ("successor", "chosen"),
+    [
+        ({"phase": "Pending"}, "llm-0-second, the first whose preflight failed of 1 pod"),
+        ({"phase": "Running"}, "llm-0-new, the first that has not ended of 1 pod"),
+        (
+            {
+                "phase": "Pending",
+                "initContainerStatuses": [{"name": "railwright-preflight", "state": {"terminated": {"exitCode": 0}}}],
+            },
+            "llm-0-new, the first that is not running of 1 pod",
+        ),
+    ],
+    ids=["not tried yet", "running", "passed"],
+)
+async def test_the_failed_preflight_of_a_pod_is_shown_until_its_successor_has_passed_it(
+    cluster, run, successor, chosen
+):
+    labels = {"batch.kubernetes.io/job-name": "llm", "batch.kubernetes.io/job-completion-index": "0", **LABEL}
+    ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": f"{FAILURE}\n"}}
+    stopped = {"phase": "Failed", "initContainerStatuses": [{"name": "railwright-preflight", "state": ended}]}
+    for name, status, minute in (("second", stopped, 2), ("first", stopped, 1), ("new", successor, 3)):
+        pod = build(f"llm-0-{name}", labels=labels, record=RECORD, spec={"nodeName": "n"}, status=status)
+        pod["metadata"]["creationTimestamp"] = f"2026-11-30T20:0{minute}:00Z"
+        keep(cluster, pod)
+    let_answer(cluster, "llm-0-new", state="placed", placed=1)
+    code, _, err = await run("explain", "job/llm", "-n", "prod")
+    assert (code, f"railwright: job/llm: pod {chosen}\n" in err) == (1 if "failed" in chosen else 0, True), err
+
+
 @pytest.mark.parametrize("warning", ["; warning: NCCL_IB_HCA: mlx5_9 selects no device (found: mlx5_0)", ""])
 async def test_the_message_of_a_preflight_that_passed_is_shown_if_it_has_a_warning(cluster, run, warning):
     message = f"railwright preflight 1 rail ready: rail0 mlx5_0{warning}"
@@ -369,6 +399,7 @@ async def test_a_misspelt_label_of_the_workload_is_named(cluster, run):
 
 UNLABELLED = "not injected, because the pod has no label railwright.io/fabric;"
 JOBS = "/apis/batch/v1/namespaces/prod/jobs"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/prod/deployments"
 LATE = f"{JOBS}/late"
 OF_JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "late"}
 OF_CRON_JOB = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly"}
@@ -636,6 +667,14 @@ async def test_the_newest_rejection_is_shown_for_a_job_without_pods(cluster, run
         ),
         ("replicationcontroller", f"{JOBS}/llm", {}, "there is no ReplicationController of this name. "),
         ("pytorchjob", f"{JOBS}/llm", {}, "check the name, or select another namespace"),  # no right to read it
+        ("deploy", f"{DEPLOYMENTS}/llm", {"replicas": 0}, "Deployment llm has replicas: 0, so its controller creates"),
+        ("deploy", f"{DEPLOYMENTS}/other", {}, "there is no Deployment.apps of this name. "),
+        (
+            "vcjob",
+            "/apis/batch.volcano.sh/v1alpha1/namespaces/prod/jobs/llm",
+            {},
+            "Job llm exists, but its controller has created no pod yet, or its pods were deleted after it finished. Vo",
+        ),
     ],
 )
 async def test_explain_tells_a_missing_workload_from_a_suspended_one_and_one_without_pods(
