@@ -51,13 +51,7 @@ def _run_preflight(expectations: expected.Expectations) -> int:
         # `railwright verify` reads it from the log, also after the pod has ended
         print(texts[files.RAILS_JSON], end="")
     is_failed = any(problem.stated for problem in problems)
-    broken = {rail.rail.name for rail in rails if any(checks.check_rail(view, rail))}
-    ready = {
-        name: ", ".join(map(checks.describe_ready_rail, devices))
-        for name, devices in itertools.groupby(rails, key=lambda rail: rail.rail.name)
-        if name not in broken
-    }
-    line = f"railwright preflight {checks.format_result(ready, problems, warn=expectations.warn)}"
+    line = f"railwright preflight {checks.format_result(view, rails, problems)}"
     print(line, file=sys.stderr if is_failed else sys.stdout)
     _write_termination_log(host, line)
     return FINDINGS if is_failed and not expectations.warn else OK

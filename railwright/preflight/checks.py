@@ -5,7 +5,7 @@ that of a library, causes a warning. The result is one line that fits a terminal
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from railwright.preflight import expected, resolution
@@ -35,20 +35,20 @@ def find_problems(view: resolution.ContainerView, rails: Sequence[resolution.Res
         what = f"no usable RDMA device (found: {_join_names(view.devices)})"
         yield Problem("devices", what, "request the fabric's resources in the pod")
     for rail in rails:
-        yield from check_rail(view, rail)
+        yield from _check_rail(view, rail)
     yield from _check_order(view, rails)
     for rail in resolution.list_exclusive_rails(view, rails):
         what = (
             "belongs to this container only, while several containers have such devices, so no device list is written"
         )
         fix = "name the container that needs the rails in annotation railwright.io/containers"
-        yield Problem(name_rail(rail), what, fix, stated=False)
+        yield Problem(_name_rail(rail), what, fix, stated=False)
     yield from _check_common_index(view, rails)
 
 
-def check_rail(view: resolution.ContainerView, rail: resolution.ResolvedRail) -> Iterator[Problem]:
+def _check_rail(view: resolution.ContainerView, rail: resolution.ResolvedRail) -> Iterator[Problem]:
     """Yield the problems of a rail: device, device file, port, GID, interface, link, MTU."""
-    where = name_rail(rail)
+    where = _name_rail(rail)
     if rail.device is not None:
         yield from _check_device_files(view, rail.device, where)
         yield from _check_port(view, rail, where)
@@ -65,16 +65,16 @@ def check_rail(view: resolution.ContainerView, rail: resolution.ResolvedRail) ->
         yield from _check_interface(view, rail.interface, where)
 
 
-def name_rail(rail: resolution.ResolvedRail) -> str:
+def _name_rail(rail: resolution.ResolvedRail) -> str:
     """Return the name of a rail, and that of its device if it differs, for messages."""
     return f"{rail.rail.name} {rail.name}".strip() if rail.name != rail.rail.name else rail.name
 
 
-def describe_ready_rail(rail: resolution.ResolvedRail) -> str:
+def _describe_ready_rail(rail: resolution.ResolvedRail) -> str:
     """Return the description of a rail without problems: device, address, GID index, and MTU or rate."""
     mtu = f"mtu {rail.interface.mtu}" if rail.interface and rail.interface.mtu else ""
     gid = f"GID {rail.gid.position}" if rail.gid else ""
-    return " ".join(filter(None, (name_rail(rail), rail.address, gid, mtu or (rail.port.rate if rail.port else ""))))
+    return " ".join(filter(None, (_name_rail(rail), rail.address, gid, mtu or (rail.port.rate if rail.port else ""))))
 
 
 def _join_names(names: Iterable[str]) -> str:
@@ -155,7 +155,7 @@ def _check_order(view: resolution.ContainerView, rails: Sequence[resolution.Reso
     if by_order and left:
         what = f"chosen by the order of device names alone, while {_join_names(left)} is unused"
         fix = "state `device` of these rails in the policy"
-        yield Problem(", ".join(map(name_rail, by_order[:_MAX_NAMES])), what, fix, stated=False)
+        yield Problem(", ".join(map(_name_rail, by_order[:_MAX_NAMES])), what, fix, stated=False)
     if shared := [name for name, count in used.items() if count > 1]:
         fix = "check `master` of the rails' networks: each rail usually has a NIC of its own"
         yield Problem(_join_names(shared), "is the device of more than one rail", fix, stated=False)
@@ -317,20 +317,24 @@ def _check_interface(view: resolution.ContainerView, interface: hosts.Interface,
 # --- the line ---------------------------------------------------------------------------------------------
 
 
-def format_result(ready: Mapping[str, str], problems: Sequence[Problem], *, warn: bool) -> str:
+def format_result(
+    view: resolution.ContainerView, rails: Sequence[resolution.ResolvedRail], problems: Sequence[Problem]
+) -> str:
     """Return the result in one line: the differences from the policy, otherwise the ready rails and the warnings.
 
-    `ready` has the description of each ready rail, with all its devices, by name. Problems with the same fix are
-    grouped. Problems that stop the pod come first.
+    Problems with the same fix are grouped. Problems that stop the pod come first.
     """
     by_fix: dict[str, list[str]] = {}
     for problem in sorted(problems, key=lambda problem: not problem.stated):
         by_fix.setdefault(problem.fix, []).append(f"{problem.where}: {problem.what}")
     text = "; ".join(f"{_join_names(locations)}: {fix}" for fix, locations in by_fix.items())
     if any(problem.stated for problem in problems):
-        line = f"{'warning' if warn else 'failed'}: {text}"
+        line = f"{'warning' if view.expectations.warn else 'failed'}: {text}"
     else:
-        line = f"{len(ready)} rail{'s' * (len(ready) != 1)} ready: {', '.join(ready.values())}"
+        broken = {rail.rail.name for rail in rails if any(_check_rail(view, rail))}
+        ready = [rail for rail in rails if rail.rail.name not in broken]
+        count = len({rail.rail.name for rail in ready})
+        line = f"{count} rail{'s' * (count != 1)} ready: {', '.join(map(_describe_ready_rail, ready))}"
         line += f"; warning: {text}" if text else ""
     plain = "".join(character if character.isprintable() else "?" for character in line)
     return plain if len(plain) <= MAX else f"{plain[: MAX - 3]}..."

@@ -132,7 +132,7 @@ def check(data: bytes) -> None:
         assert line.isprintable()
         assert name != files.RAILS_ENV or (line.count("'") == 2 and line.endswith("'") and "=''" not in line)
         assert name != files.UCX_CONF or len(line.encode()) < 200
-    line = checks.format_result({rail.rail.name: rail.name for rail in rails}, [*problems, *unfit], warn=False)
+    line = checks.format_result(view, rails, [*problems, *unfit])
     assert line.isprintable()
     assert len(line) <= checks.MAX
     files.format_json(files.build_rails_json(view, rails, variables, problems))
