@@ -104,7 +104,7 @@ def test_a_watched_object_stays_within_the_budget(kind, site):
     cost_budget.check_objects(cost_budget.sample_rows(list_rows(kind), 8), functools.partial(site.watch, kind))
 
 
-def test_each_label_and_annotation_of_a_watched_pod_stays_within_the_budget(site):
+def test_the_cost_of_a_label_or_annotation_of_a_watched_pod_stays_within_the_budget(site):
     rows = cost_budget.sample_rows(read_keys.list_pods(POD, read_keys.list_keys()), 16)
     cost_budget.check_objects(rows, functools.partial(site.watch, "pods"))
 

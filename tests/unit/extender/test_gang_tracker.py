@@ -184,7 +184,7 @@ def read_pod(name: str):
         (overview_types.PLACED, []),
     ],
 )
-def test_only_states_that_need_attention_become_events(state, said):
+def test_a_gang_that_never_fits_or_is_spread_gets_an_event_and_a_placed_gang_none(state, said):
     posting = extending.Poster()
     gang_tracker.post_event(
         posting, cluster_state.ClusterState(), gang_tracker.Outcome(state, GANG, read_pod("w-0"), WHY)

@@ -117,7 +117,7 @@ def test_scored_pods_of_a_gang_count_as_placed_before_the_watch_shows_their_bind
     assert sorted(taken) == A
 
 
-def test_a_single_pod_counts_if_one_node_is_better_than_all_others(site):
+def test_a_single_pod_is_assumed_on_a_node_that_is_better_than_all_others(site):
     single = build_pod("single")
     site.score(single, A[:1])
     assert site.list_counted() == {}, "the watch has not shown it"
@@ -128,12 +128,12 @@ def test_a_single_pod_counts_if_one_node_is_better_than_all_others(site):
     assert site.list_counted() == {"single": A[0]}
 
 
-def test_a_pod_counts_on_the_only_node_that_filter_returns(site):
+def test_a_pod_is_assumed_on_the_only_node_that_filter_returns(site):
     site.filter(site.peers[0], [A[0], *B])
     assert site.list_counted() == {"w-0": A[0]}
 
 
-def test_a_scored_pod_counts_on_its_node_for_two_seconds(site):
+def test_a_scored_pod_is_assumed_on_its_node_for_two_seconds(site):
     node = filter_and_prioritize(site, 0)
     site.now += decider.SCORED_SECONDS
     site.verbs.decider.scored.forget(site.now)
@@ -143,7 +143,7 @@ def test_a_scored_pod_counts_on_its_node_for_two_seconds(site):
     assert site.list_counted() == {}
 
 
-def test_a_pod_counts_on_a_node_until_the_node_is_offered_to_another_request(site):
+def test_a_scored_pod_is_assumed_until_its_node_is_offered_to_another_request(site):
     node = filter_and_prioritize(site, 0)
     site.filter(build_pod("other"), [name for name in site.names if name != node])
     assert "w-0" in site.list_counted()
@@ -152,13 +152,13 @@ def test_a_pod_counts_on_a_node_until_the_node_is_offered_to_another_request(sit
 
 
 @pytest.mark.parametrize("on", ["", "a-00"])
-def test_a_scored_pod_stops_counting_once_the_watch_shows_it_bound_or_deleted(site, on):
+def test_a_scored_pod_is_no_longer_assumed_once_the_watch_shows_it_bound_or_deleted(site, on):
     filter_and_prioritize(site, 0)
     site.pods.upsert(build_pod("w-0", group="g", on=on)) if on else site.pods.remove(site.peers[0])
     assert site.list_counted() == {}
 
 
-def test_an_announcement_of_volcano_overrides_a_scored_pod(site):
+def test_an_announcement_by_volcano_takes_precedence_over_a_scored_pod(site):
     """The pod has changed from one scheduler to the other, in both directions."""
     filter_and_prioritize(site, 0)
     assert site.allocate(site.peers[0], B[0]) == ""

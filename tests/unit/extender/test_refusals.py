@@ -175,7 +175,7 @@ def test_a_node_with_a_broken_rail_is_refused_only_to_pods_that_need_the_rail(ve
     assert find_refusal(other) == ""
 
 
-def test_an_explanation_lists_each_reason_of_refused_nodes_once():
+def test_an_explanation_lists_equal_reasons_of_refused_nodes_once():
     site = extending.Site(
         [placing.mark_broken(build_node(f"a-0{number}", "a"), f"rail{number // 2}") for number in range(4)]
     )

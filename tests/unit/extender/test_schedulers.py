@@ -66,7 +66,7 @@ def test_a_pod_without_opt_in_gets_all_nodes_with_score_0(handlers):
     assert {row["Score"] for row in handlers.ask_kube("prioritize", request)} == {0}
 
 
-def test_allocate_adds_a_peer_and_deallocate_removes_it(handlers):
+def test_allocate_adds_a_placed_pod_to_the_gang_and_deallocate_removes_it(handlers):
     handlers.pods.upsert(extending.WAITING)
     event, scored = extending.build_event("gpu-5"), extending.build_prioritize("gpu-0", "gpu-6")
     assert event["task"]["NodeName"] == "gpu-5"
@@ -95,7 +95,7 @@ def integers(**scores: float) -> dict[str, int]:
     return {row["Host"]: row["Score"] for row in json.loads(kube_scheduler.encode_priorities(scores))}
 
 
-def test_small_score_differences_round_away_and_another_leaf_is_several_steps():
+def test_close_scores_get_one_integer_and_another_leaf_costs_five_points():
     assert integers(a=96.1, b=96.0, c=95.9) == {"a": 10, "b": 10, "c": 10}
     another_leaf = score_terms.LOCALITY_WEIGHT * (decisions.TARGET - decisions.PLANNED)
     numa_split, one_rail_of_eight = score_terms.NUMA.weight / 2, score_terms.RAILS.weight / 8

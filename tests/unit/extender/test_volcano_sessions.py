@@ -162,7 +162,7 @@ class SiteWithClaims(extending.Site):
         return scores["n1"] - scores["bare"] > 500
 
 
-def test_devices_of_slices_are_busy_only_through_announced_pods_and_claims():
+def test_devices_of_slices_are_busy_only_while_an_announced_pod_or_a_claim_holds_them():
     site = SiteWithClaims()
     first, second = site.create("first"), site.create("second")
     assert site.has_room(first)

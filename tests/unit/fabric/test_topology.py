@@ -46,7 +46,7 @@ RAILS = ("rail0", "rail1")
 
 
 @given(st.lists(VALUES, min_size=4, max_size=4))
-def test_nodes_share_a_joined_domain_if_all_rails_do(values):
+def test_nodes_share_a_domain_with_the_rail_placeholder_only_if_they_share_it_for_all_rails(values):
     def place(leaves):
         labels = {f"leaf-{rail}": leaf for rail, leaf in zip(RAILS, leaves, strict=True) if leaf}
         return topology.read_domains(labels, ("leaf-{rail}",), RAILS)
@@ -191,7 +191,7 @@ def test_a_node_is_in_one_hypernode_of_each_tier(objects, expected, problems):
     assert find_problems(state) == problems
 
 
-def test_invalid_members_are_left_out_and_reported():
+def test_invalid_members_of_a_hypernode_are_left_out_and_reported():
     bad = [
         build_hyper_node("a", 1, *list_hyper_members("b"), *list_node_members("n0", "gone")),
         build_hyper_node("b", 1, *list_hyper_members("a")),
@@ -259,7 +259,7 @@ def draw_trees(draw):
 
 
 @given(draw_trees(), st.permutations(range(6)))
-def test_the_order_of_hypernodes_does_not_matter(objects, order):
+def test_domains_do_not_depend_on_the_order_of_hypernode_events(objects, order):
     labels = {"n0": {"rack": "a"}, "n1": {"rack": "b"}}
     state, other = build_state(objects, labels), build_state([], labels)
     for at in order:

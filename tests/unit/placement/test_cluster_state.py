@@ -90,7 +90,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-def test_indexes_equal_a_recomputation_after_any_events(events):
+def test_the_indexes_of_assumed_pods_equal_a_recomputation_after_any_events(events):
     assumed, expected = assumed_pods.AssumedPods([].append), {}
     for event in events:
         match event:

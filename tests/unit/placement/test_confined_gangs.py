@@ -141,7 +141,7 @@ def test_a_leaf_without_known_room_for_a_segment_is_not_planned_but_still_allowe
 
 
 @pytest.mark.parametrize("indexed", [True, False])
-def test_segments_are_numbered_by_the_index_of_their_framework(indexed):
+def test_segments_are_numbered_by_the_indexes_of_their_pods(indexed):
     """Ranks 0 and 2 do not return. Without indexes of pods, no segment is known until all pods exist."""
     loop = FilteringLoop(build_leaves(a=2, b=2), given=build_policy(2))
     pods = gang(4, build_pod)

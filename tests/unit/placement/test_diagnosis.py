@@ -41,7 +41,7 @@ def diagnose(state, request):
     return decision, placement.explain_plan(decision)
 
 
-def test_a_gang_on_one_leaf_at_full_bandwidth_needs_no_reason():
+def test_a_gang_on_one_leaf_at_full_bandwidth_gets_no_reason():
     assert messages(build_leaves(a=8), 8)[1] == ()
 
 
@@ -215,7 +215,7 @@ def test_the_reason_for_a_shortage_names_ineligible_nodes():
     assert "2 nodes: cordoned, not Ready, tainted, or not matched by the pod's node selector or affinity" in why
 
 
-def test_too_little_cpu_and_an_unknown_node_have_reasons():
+def test_the_explanation_names_too_little_cpu_and_a_node_that_the_cache_lacks():
     state = build_cluster(build_leaves(a=1), [build_pod_with("hog", {"cpu": "126"}, on="a-00")])
     request = build_request(build_pod_with("w", {GPU: "8", "cpu": "4"}), ["a-00", "later"], build_policy())
     decision, given = diagnose(state, request)

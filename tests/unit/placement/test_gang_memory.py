@@ -69,7 +69,7 @@ def test_a_reservation_ends_with_the_last_unplaced_pod_of_its_gang():
     assert decision.plan.leaves == (("a", "s-a"),)
 
 
-def test_the_memory_of_gangs_is_bounded():
+def test_the_number_of_remembered_gangs_is_bounded():
     state = build_cluster(build_leaves(a=2))
     placement, memory = engine.PlacementEngine(state), gang_memory.EMPTY
     for number in range(70):

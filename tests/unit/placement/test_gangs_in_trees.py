@@ -27,7 +27,7 @@ PRODUCT = "nvidia.com/gpu.product"
 # --- node types --------------------------------------------------------------------------------------------
 
 
-def test_a_node_of_another_type_has_the_reason_why_it_is_not_used():
+def test_the_explanation_of_a_node_of_another_type_names_the_type_that_the_gang_uses():
     types = [(leaf, number, "AAB"[number]) for leaf in ("a", "b") for number in range(3)]
     loop = Loop([build_node(f"{leaf}-{number}", leaf, "s", labels={PRODUCT: name}) for leaf, number, name in types])
     pods = loop.create(4)

@@ -147,7 +147,7 @@ POWER = score_terms.ScoreTerm(
 
 
 @pytest.mark.parametrize("size", [1, 2], ids=["single-pod job", "gang"])
-def test_a_term_added_to_the_table_changes_the_scores_and_is_explained(size, monkeypatch):
+def test_a_score_term_added_to_the_table_changes_the_scores_and_is_explained(size, monkeypatch):
     monkeypatch.setattr(score_terms, "TERMS", (*score_terms.TERMS, POWER))
     cluster = build_cluster(build_leaves(a=2), [build_pod("busy", on="a-01", gpus=4, rails=0)], {"train/g": size})
     request = build_request(build_pod("w-0", group="g", gpus=2, rails=0), list(cluster.nodes), build_policy(domains=[]))
@@ -246,7 +246,7 @@ def test_a_topology_report_applies_only_to_its_own_node():
     assert scores["a"] < scores["b"], "rails beside the wrong GPUs"
 
 
-def test_without_domains_the_weight_of_the_topology_term_goes_to_the_other_terms():
+def test_without_domains_the_weight_of_the_locality_term_goes_to_the_other_terms():
     nodes = [build_node("bare", rails_each=0), build_node("full")]
     request = build_request(build_pod("p"), ["bare", "full"], build_policy(domains=[]))
     explanations = explain(score_once(request, build_cluster(nodes)))

@@ -113,7 +113,7 @@ def test_pods_with_rails_on_one_numa_node_are_charged_first():
     assert count_free(numa.subtract_usage(build_shape_zones(), [pod(2, 0), pod(4)])) == [2, 0]
 
 
-def test_a_pod_over_two_numa_nodes_is_charged_in_matching_pairs_first():
+def test_a_pod_over_two_numa_nodes_is_charged_gpus_and_rails_of_the_same_numa_nodes_first():
     assert count_free(numa.subtract_usage(build_shape_zones(), [pod(4, 0, 2)])) == [2, 2]
     assert count_free(numa.subtract_usage(build_shape_zones(), [pod(6, 0, 1, 2)])) == [0, 2]
     three_left = numa.subtract_usage(build_shape_zones(), [pod(1)])

@@ -78,7 +78,7 @@ def check_recreated(form, ended, lost, order, *, is_deleted=False):
         present.add(rank)
 
 
-def test_a_failed_pod_does_not_count_once_it_is_recreated():
+def test_a_failed_pod_is_not_an_ended_member_of_its_gang_once_it_is_recreated():
     state = build_cluster("Indexed Job")
     for rank in range(8):
         state.upsert_pod(build_member("Indexed Job", rank, on=find_node(rank), phase="Failed", uid="old"))

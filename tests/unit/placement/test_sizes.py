@@ -133,7 +133,7 @@ SIZES = {
 }
 
 
-def test_the_declared_size_applies_to_the_gang_of_the_pods():
+def test_a_gang_has_the_size_that_the_controller_of_its_pods_declares():
     assert {case: size(of, (kind, declared)) for case, (of, kind, declared, _) in SIZES.items()} == {
         case: expected for case, (*_, expected) in SIZES.items()
     }
