@@ -54,9 +54,6 @@ class CommandSettings(msgspec.Struct, frozen=True):
     is_benchmark: bool = False  # True if it runs a program of nccl-tests
 
 
-_NO_SETTINGS = CommandSettings()
-
-
 def list_read_variables(words: Sequence[str]) -> frozenset[str]:
     """Return the NCCL_ variables whose value a script on the command line uses. `NAME=$NAME` does not count."""
     return frozenset(
@@ -81,7 +78,7 @@ def may_contain_settings(words: Sequence[str]) -> bool:
 def read_settings(words: Sequence[str], max_length: int = MAX_LENGTH) -> CommandSettings:
     """Return the variables that a command line sets; none if it has more than `max_length` characters. Never raises."""
     if sum(map(len, words)) > max_length or not may_contain_settings(words):
-        return _NO_SETTINGS
+        return CommandSettings()
     parser = _Parser()
     parser.parse_command(list(words), 0)
     is_benchmark = _BENCHMARK.search(" ".join(words)) is not None

@@ -51,7 +51,8 @@ def find_violations(document: model.PolicyDocument) -> Iterator[Finding]:
 
 def _check_fabric(fabric: model.Fabric, document: model.PolicyDocument) -> Iterator[Finding]:
     yield from _check_resources(fabric, document.accelerators)
-    yield from _check_key_combinations(fabric)
+    yield from _check_missing_keys(fabric)
+    yield from _check_conflicting_keys(fabric)
     yield from _check_rails(fabric)
     yield from _check_interfaces(fabric)
     yield from _check_mounts(fabric)
@@ -197,61 +198,38 @@ def _parse_bytes(amount: str | int) -> int | None:
 # --- one fabric ------------------------------------------------------------------------------------------
 
 
-def _check_key_combinations(fabric: model.Fabric) -> Iterator[Finding]:
-    """Check pairs of keys: one that needs the other, or has no effect beside the other."""
-    nccl, rails, transport, has_claims = fabric.nccl, fabric.rails, fabric.transport, fabric.claims is not None
-    is_tcp = transport is model.Transport.TCP
+def _check_missing_keys(fabric: model.Fabric) -> Iterator[Finding]:
+    nccl, transport = fabric.nccl, fabric.transport
+    if not fabric.rails and transport is not model.Transport.TCP:
+        message = f"is missing: transport {transport} needs at least one rail, such as [{{name: rail0}}]"
+        yield Finding(("rails",), message)
+    if fabric.rails_per_pod == "proportional" and fabric.gpus_per_node is None:
+        message = "is missing: railsPerPod proportional needs the number of GPUs of a node, such as 8"
+        yield Finding(("gpusPerNode",), message)
     forbids_tcp_beside_plugin = nccl.forbid_tcp_fallback and fabric.env.get(_NET_PLUGIN, "none") != "none"
-    needs_plugin = transport is model.Transport.PLUGIN or forbids_tcp_beside_plugin
-    has_domains = bool(compiled.list_domain_keys(fabric.placement))
-    rows: tuple[tuple[bool, Path, str], ...] = (
-        (
-            not rails and not is_tcp,
-            ("rails",),
-            f"is missing: transport {transport} needs at least one rail, such as [{{name: rail0}}]",
-        ),
-        (
-            transport is model.Transport.PVRDMA and len(rails) > 1,
-            ("rails",),
-            f"has {len(rails)} rails, but a virtual machine has only one PVRDMA device: keep one rail",
-        ),
-        (
-            fabric.rails_per_pod == "proportional" and fabric.gpus_per_node is None,
-            ("gpusPerNode",),
-            "is missing: railsPerPod proportional needs the number of GPUs of a node, such as 8",
-        ),
-        (
-            needs_plugin and nccl.plugin is None,
-            ("nccl", "plugin"),
-            "is missing: name the network of the plugin as NCCL_NET selects it, such as gIB",
-        ),
-        (
-            is_tcp and nccl.plugin is not None,
-            ("nccl", "plugin"),
-            "has no effect: transport tcp turns plugins off; remove it",
-        ),
-        (
-            bool(fabric.library_path) and _LIBRARY_PATH in fabric.env,
-            ("env", _LIBRARY_PATH),
-            "is extended by the directories of libraryPath; remove one of the two keys",
-        ),
-        (
-            fabric.nvlink_segment is not None and not has_domains,
-            ("nvlinkSegment",),
-            "needs NVLink domains: write their label first in placement.domains, such as [nvidia.com/gpu.clique]",
-        ),
-        (
-            has_claims and fabric.device_scope == "pod",
-            ("deviceScope",),
-            '"pod" has no effect: a claim requests each rail; remove it',
-        ),
-        (
-            has_claims and is_tcp,
-            ("claims",),
-            "has no effect: transport tcp has no rails; remove claims, or set the transport of the rails",
-        ),
-    )
-    yield from (Finding(path, message) for is_wrong, path, message in rows if is_wrong)
+    if nccl.plugin is None and (transport is model.Transport.PLUGIN or forbids_tcp_beside_plugin):
+        message = "is missing: name the network of the plugin as NCCL_NET selects it, such as gIB"
+        yield Finding(("nccl", "plugin"), message)
+    if fabric.nvlink_segment is not None and not compiled.list_domain_keys(fabric.placement):
+        message = "needs NVLink domains: write their label first in placement.domains, such as [nvidia.com/gpu.clique]"
+        yield Finding(("nvlinkSegment",), message)
+
+
+def _check_conflicting_keys(fabric: model.Fabric) -> Iterator[Finding]:
+    nccl, has_claims, is_tcp = fabric.nccl, fabric.claims is not None, fabric.transport is model.Transport.TCP
+    if fabric.transport is model.Transport.PVRDMA and len(fabric.rails) > 1:
+        message = f"has {len(fabric.rails)} rails, but a virtual machine has only one PVRDMA device: keep one rail"
+        yield Finding(("rails",), message)
+    if is_tcp and nccl.plugin is not None:
+        yield Finding(("nccl", "plugin"), "has no effect: transport tcp turns plugins off; remove it")
+    if is_tcp and has_claims:
+        message = "has no effect: transport tcp has no rails; remove claims, or set the transport of the rails"
+        yield Finding(("claims",), message)
+    if has_claims and fabric.device_scope == "pod":
+        yield Finding(("deviceScope",), '"pod" has no effect: a claim requests each rail; remove it')
+    if fabric.library_path and _LIBRARY_PATH in fabric.env:
+        message = "is extended by the directories of libraryPath; remove one of the two keys"
+        yield Finding(("env", _LIBRARY_PATH), message)
     for name in fabric.env:
         if nccl.is_set_by_vendor(name):
             message = "is one of nccl.vendorVariables, which the vendor sets; remove it here or there"
