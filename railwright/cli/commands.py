@@ -305,8 +305,8 @@ _INSTALLATION_COMMANDS = {
             ),
             build_value(
                 "--wait SECONDS",
-                f"Repeat until no check fails, for at most this long (default: {_DEFAULT_WAIT:g}). Ends earlier if all"
-                " that fails needs a change by you, such as an invalid policy.",
+                f"Repeat until no check fails, for at most this long (default: {_DEFAULT_WAIT:g}). Stops earlier if"
+                " every failed check needs a change by you, such as an invalid policy.",
                 type=options.parse_seconds,
                 nargs="?",
                 const=_DEFAULT_WAIT,
