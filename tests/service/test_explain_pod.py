@@ -122,9 +122,11 @@ async def test_explain_shows_the_error_of_the_extender_and_does_not_try_http(tmp
 
 GANG = {"key": "prod/g", "name": "g", "namespace": "prod", "fabric": "f", "colour": 0, "size": 1, "placed": 0}
 GANG["state"] = "waiting"
+JOBS = "/apis/batch/v1/namespaces/prod/jobs"
 PODS, EVENTS = "/api/v1/namespaces/prod/pods", "/api/v1/namespaces/prod/events"
 RECORD = {"fabric": "roce", "role": "worker", "rails": ["rail0"]}
 LABEL = {"railwright.io/fabric": "roce"}
+MISSPELT = {"railwright.io/fabrik": "roce"}
 
 
 def build(
@@ -377,28 +379,23 @@ async def test_explain_exits_with_1_for_a_gang_that_is_spread_or_never_fits(clus
     assert "because: recreated now, the gang could have 1.00\n" in out
 
 
-async def test_a_misspelt_label_is_named_without_the_extender(cluster, run):
-    keep(cluster, build(labels={"railwright.io/fabrik": "roce"}))
+KEY = "label railwright.io/fabrik 'roce' has no effect: railwright has no such key; did you mean"
+
+
+@pytest.mark.parametrize(
+    ("pod_labels", "job_labels", "said"),
+    [(MISSPELT, {}, KEY), ({}, MISSPELT, f"Job late: {KEY}")],
+    ids=["of the pod", "of its Job"],
+)
+async def test_explain_names_a_misspelt_label_of_a_pod_or_of_its_workload(cluster, run, pod_labels, job_labels, said):
+    cluster.stored[f"{JOBS}/late"] = build("late", labels=job_labels, spec={"template": {"spec": {}}})
+    keep(cluster, build(labels=pod_labels, owner={"apiVersion": "batch/v1", "kind": "Job", "name": "late"}))
     code, out, err = await run("explain", "pod/p", "-n", "prod")
     assert (code, err) == (0, "")
-    assert (
-        "Pod prod/p: did not opt in\nwarning: KeyWithoutEffect: label railwright.io/fabrik 'roce' has no effect" in out
-    )
-
-
-async def test_a_misspelt_label_of_the_workload_is_named(cluster, run):
-    cluster.stored[LATE] = build("late", labels={"railwright.io/fabrik": "roce"}, spec=JOB)
-    keep(cluster, build(owner=OF_JOB))
-    code, out, _ = await run("explain", "job/late", "-n", "prod")
-    assert (code, out.splitlines()[0]) == (0, "Pod prod/p: did not opt in")
-    assert out.splitlines()[1] == (
-        "warning: KeyWithoutEffect: Job late: label railwright.io/fabrik 'roce' has no effect: railwright has no such "
-        "key; did you mean label railwright.io/fabric?"
-    )
+    assert out.startswith(f"Pod prod/p: did not opt in\nwarning: KeyWithoutEffect: {said}")
 
 
 UNLABELLED = "not injected, because the pod has no label railwright.io/fabric;"
-JOBS = "/apis/batch/v1/namespaces/prod/jobs"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/prod/deployments"
 LATE = f"{JOBS}/late"
 OF_JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "late"}
