@@ -148,7 +148,7 @@ class Draft:
         self.warn(why)
 
     def keep_user_values(self, container: str, variables: Collection[str]) -> None:
-        """Record that these variables of a container keep the user's value, which differs from the policy's."""
+        """Record that these variables of a container (or annotations) keep the user's value, unlike the policy's."""
         self.user_values[container] = (*self.user_values.get(container, ()), *variables)
 
     # --- operations ---

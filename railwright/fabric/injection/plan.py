@@ -3,7 +3,7 @@
 This is the entry point of injection. The same inputs give the same plan, and a pod that was injected gets no further
 change.
 
-A mutation of pods is a function of the signature `Mutator`, and a row in `MUTATORS`.
+A change of pods is made by a function of the type `Mutator`, with a rule in `MUTATORS`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -135,7 +135,7 @@ def _find_likely_rank(draft: drafts.Draft, ctx: context.InjectionContext) -> tup
         for container in draft.pod.spec.containers
         for resource in sorted(accelerators.list_requested(container) - known_resources)
     ]
-    most = max(amounts, key=lambda row: row[0], default=None)
+    most = max(amounts, key=lambda amount: amount[0], default=None)
     return most[1:] if most is not None else None
 
 
@@ -167,7 +167,7 @@ _COUNTED_PREFIXES = {"mounts.": "mount", "env.": "variable"}  # beginnings of en
 def compile_mutators(document: policies.PolicyDocument) -> Mapping[tuple[str, bool], tuple[MutatorRule, ...]]:
     """Return the mutators for pods by (name of their fabric, whether they have rails)."""
     return {
-        (name, rails): tuple([row for row in MUTATORS if row.is_for(fabric) and (rails or not row.needs_rails)])
+        (name, rails): tuple([rule for rule in MUTATORS if rule.is_for(fabric) and (rails or not rule.needs_rails)])
         for name, fabric in document.fabrics.items()
         for rails in (True, False)
     }
@@ -192,14 +192,14 @@ def plan(
             return NotOptedIn(keys.check_pod(pod.metadata))
         fabric = name
         _check_annotations_size(pod)
-        options = context.read_options(pod, [row.skip for row in MUTATORS if row.skip])
+        options = context.read_options(pod, [rule.skip for rule in MUTATORS if rule.skip])
         ctx = context.build_context(pod, policy, cluster, name, options)
         draft = drafts.Draft(drafts.read_pod(pod, cluster.namespace), written)
-        for row in policy.compile_once(compile_mutators)[name, ctx.role.has_rails]:
-            if row.skip in options.skip and not row.reads_skip:
-                draft.skip(row.skip, context.SKIPPED)
+        for rule in policy.compile_once(compile_mutators)[name, ctx.role.has_rails]:
+            if rule.skip in options.skip and not rule.reads_skip:
+                draft.skip(rule.skip, context.SKIPPED)
             else:
-                row.mutate(draft, ctx)
+                rule.mutate(draft, ctx)
         _write_record(draft, ctx)
     except reason.RefusedError as error:
         message = f"{display_name or 'Pod ' + format_title(pod, cluster.namespace)}: {error.message}"

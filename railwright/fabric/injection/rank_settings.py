@@ -68,7 +68,7 @@ def _build_settings(rank: derive.RankFacts) -> Settings:
     used_libraries, literals = libraries.detect_libraries(env), list_literals(rank.fabric)
     available = [
         variable
-        for variable in derive.derive(rank, derive.LIBRARY_ROWS)
+        for variable in derive.derive(rank, derive.LIBRARY_RULES)
         if env.keys().isdisjoint({variable.name, *libraries.CONFLICTING_VARIABLES.get(variable.name, ())})
     ]
     always_set = [variable for variable in available if libraries.get_library(variable.name) in used_libraries]

@@ -42,7 +42,7 @@ class RankFacts(msgspec.Struct, frozen=True):
 Value = Callable[[RankFacts], str | None]
 
 
-class Derivation(msgspec.Struct, frozen=True):
+class VariableRule(msgspec.Struct, frozen=True):
     """The rule for one variable. `value` returns its value, or None to leave the variable out.
 
     `code` stands for the reason, with the source of the rule.
@@ -125,7 +125,7 @@ _PVRDMA, _PLUGIN, _TCP = (frozenset({name}) for name in (Transport.PVRDMA, Trans
 _NATIVE = _ROCE | {Transport.INFINIBAND}
 # Alibaba documents no traffic class, service level or adaptive routing for eRDMA.
 _WITH_VENDOR_SETTINGS = _NATIVE | _ERDMA
-# VMware documents no NCCL settings for PVRDMA; its rows follow from the limits of the driver.
+# VMware documents no NCCL settings for PVRDMA; its rules follow from the limits of the driver.
 _VERBS = _WITH_VENDOR_SETTINGS | _PVRDMA
 _WITH_GIDS = _ROCE | _ERDMA | _PVRDMA
 # The EFA plugin sets its own defaults and does not read NCCL_IB_* variables.
@@ -135,67 +135,67 @@ _WITH_RAILS = _VERBS | _EFA | _PLUGIN
 # common environment variables). EFA: aws-ofi-nccl doc/efa-env-var.md. eRDMA: Alibaba Cloud PAI, NCCL over eRDMA; its
 # devices are named erdma_N, and the images' HPC-X would load another plugin. PVRDMA: rdma-core providers/vmw_pvrdma,
 # without relaxed ordering, peer memory and dma-buf.
-_ROWS = (
-    Derivation("NCCL_SOCKET_IFNAME", _name_interface("="), VariableCode.INTERFACE_OFF_RAILS),
-    Derivation("GLOO_SOCKET_IFNAME", _name_interface(), VariableCode.INTERFACE_OFF_RAILS),
-    Derivation("TP_SOCKET_IFNAME", _name_interface(), VariableCode.INTERFACE_OFF_RAILS),
-    Derivation("NCCL_CUMEM_ENABLE", _set_with_nvlink, VariableCode.NVLINK_MEMORY, _WITH_RAILS),
-    Derivation("NCCL_NET", _require_network("IB"), VariableCode.TCP_FORBIDDEN, _VERBS),
-    Derivation("NCCL_NET", _require_network("AWS Libfabric"), VariableCode.TCP_FORBIDDEN, _EFA),
-    Derivation("NCCL_NET", _require_network(), VariableCode.TCP_FORBIDDEN, _PLUGIN),
-    Derivation("NCCL_NET", _return_text("Socket"), VariableCode.TCP_ONLY, _TCP),
-    Derivation("NCCL_NET_PLUGIN", _return_text("none"), VariableCode.REQUIRED_BY_TRANSPORT, _ERDMA),
-    Derivation("NCCL_NET_PLUGIN", _return_text("none"), VariableCode.TCP_ONLY, _TCP),
-    Derivation("NCCL_IB_DISABLE", _return_text("1"), VariableCode.TCP_ONLY, _TCP),
-    Derivation("NCCL_IB_HCA", _list_exact_devices, VariableCode.RAIL_DEVICES, _VERBS - _ERDMA),
-    Derivation("NCCL_IB_HCA", lambda rank: _list_exact_devices(rank) or "erdma", VariableCode.RAIL_DEVICES, _ERDMA),
-    Derivation("NCCL_IB_GID_INDEX", _read_key("gid_index"), VariableCode.SET_BY_POLICY, _WITH_GIDS),
-    Derivation("MC_GID_INDEX", _read_gid_index, VariableCode.SET_BY_POLICY, _WITH_GIDS),
-    Derivation("NCCL_IB_ADDR_FAMILY", _read_address_family, VariableCode.SET_BY_POLICY, _WITH_GIDS),
-    Derivation("NCCL_IB_ADDR_RANGE", _read_address_range, VariableCode.SET_BY_POLICY, _WITH_GIDS),
-    Derivation("NCCL_IB_TC", _read_key("traffic_class"), VariableCode.SET_BY_POLICY, _ROCE),
-    Derivation("NCCL_IB_PCI_RELAXED_ORDERING", _return_text("0"), VariableCode.REQUIRED_BY_TRANSPORT, _PVRDMA),
-    Derivation("NCCL_NET_GDR_LEVEL", _return_text("LOC"), VariableCode.REQUIRED_BY_TRANSPORT, _PVRDMA),
+_RULES = (
+    VariableRule("NCCL_SOCKET_IFNAME", _name_interface("="), VariableCode.INTERFACE_OFF_RAILS),
+    VariableRule("GLOO_SOCKET_IFNAME", _name_interface(), VariableCode.INTERFACE_OFF_RAILS),
+    VariableRule("TP_SOCKET_IFNAME", _name_interface(), VariableCode.INTERFACE_OFF_RAILS),
+    VariableRule("NCCL_CUMEM_ENABLE", _set_with_nvlink, VariableCode.NVLINK_MEMORY, _WITH_RAILS),
+    VariableRule("NCCL_NET", _require_network("IB"), VariableCode.TCP_FORBIDDEN, _VERBS),
+    VariableRule("NCCL_NET", _require_network("AWS Libfabric"), VariableCode.TCP_FORBIDDEN, _EFA),
+    VariableRule("NCCL_NET", _require_network(), VariableCode.TCP_FORBIDDEN, _PLUGIN),
+    VariableRule("NCCL_NET", _return_text("Socket"), VariableCode.TCP_ONLY, _TCP),
+    VariableRule("NCCL_NET_PLUGIN", _return_text("none"), VariableCode.REQUIRED_BY_TRANSPORT, _ERDMA),
+    VariableRule("NCCL_NET_PLUGIN", _return_text("none"), VariableCode.TCP_ONLY, _TCP),
+    VariableRule("NCCL_IB_DISABLE", _return_text("1"), VariableCode.TCP_ONLY, _TCP),
+    VariableRule("NCCL_IB_HCA", _list_exact_devices, VariableCode.RAIL_DEVICES, _VERBS - _ERDMA),
+    VariableRule("NCCL_IB_HCA", lambda rank: _list_exact_devices(rank) or "erdma", VariableCode.RAIL_DEVICES, _ERDMA),
+    VariableRule("NCCL_IB_GID_INDEX", _read_key("gid_index"), VariableCode.SET_BY_POLICY, _WITH_GIDS),
+    VariableRule("MC_GID_INDEX", _read_gid_index, VariableCode.SET_BY_POLICY, _WITH_GIDS),
+    VariableRule("NCCL_IB_ADDR_FAMILY", _read_address_family, VariableCode.SET_BY_POLICY, _WITH_GIDS),
+    VariableRule("NCCL_IB_ADDR_RANGE", _read_address_range, VariableCode.SET_BY_POLICY, _WITH_GIDS),
+    VariableRule("NCCL_IB_TC", _read_key("traffic_class"), VariableCode.SET_BY_POLICY, _ROCE),
+    VariableRule("NCCL_IB_PCI_RELAXED_ORDERING", _return_text("0"), VariableCode.REQUIRED_BY_TRANSPORT, _PVRDMA),
+    VariableRule("NCCL_NET_GDR_LEVEL", _return_text("LOC"), VariableCode.REQUIRED_BY_TRANSPORT, _PVRDMA),
 )
 
 # NVSHMEM documentation, environment variables: without the mapping it ignores NVSHMEM_HCA_LIST. UCX documentation,
 # ucx_info -f; NIXL moves the KV cache over UCX (ai-dynamo/dynamo, recipes/addons/providers/aks-ib.yaml).
-LIBRARY_ROWS = (
-    Derivation("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", _name_interface(), VariableCode.INTERFACE_OFF_RAILS),
-    Derivation("NVSHMEM_HCA_LIST", _list_devices, VariableCode.RAIL_DEVICES, _NATIVE),
-    Derivation(
+LIBRARY_RULES = (
+    VariableRule("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", _name_interface(), VariableCode.INTERFACE_OFF_RAILS),
+    VariableRule("NVSHMEM_HCA_LIST", _list_devices, VariableCode.RAIL_DEVICES, _NATIVE),
+    VariableRule(
         "NVSHMEM_ENABLE_NIC_PE_MAPPING",
         lambda rank: "1" if rank.devices else None,
         VariableCode.RAIL_DEVICES,
         _NATIVE,
     ),
-    Derivation("NVSHMEM_IB_ADDR_FAMILY", _read_address_family, VariableCode.SET_BY_POLICY, _ROCE),
-    Derivation("NVSHMEM_IB_ADDR_RANGE", _read_address_range, VariableCode.SET_BY_POLICY, _ROCE),
-    Derivation("UCX_IB_TRAFFIC_CLASS", _read_key("traffic_class"), VariableCode.SET_BY_POLICY, _ROCE),
-    Derivation("UCX_NET_DEVICES", _list_ports, VariableCode.RAIL_DEVICES, _NATIVE),
-    Derivation("UCX_IB_GID_INDEX", _read_gid_index, VariableCode.SET_BY_POLICY, _ROCE),
-    Derivation("NVSHMEM_IB_GID_INDEX", _read_gid_index, VariableCode.SET_BY_POLICY, _ROCE),
-    Derivation("NVSHMEM_REMOTE_TRANSPORT", _return_text("libfabric"), VariableCode.REQUIRED_BY_TRANSPORT, _EFA),
-    Derivation("NVSHMEM_LIBFABRIC_PROVIDER", _return_text("efa"), VariableCode.REQUIRED_BY_TRANSPORT, _EFA),
+    VariableRule("NVSHMEM_IB_ADDR_FAMILY", _read_address_family, VariableCode.SET_BY_POLICY, _ROCE),
+    VariableRule("NVSHMEM_IB_ADDR_RANGE", _read_address_range, VariableCode.SET_BY_POLICY, _ROCE),
+    VariableRule("UCX_IB_TRAFFIC_CLASS", _read_key("traffic_class"), VariableCode.SET_BY_POLICY, _ROCE),
+    VariableRule("UCX_NET_DEVICES", _list_ports, VariableCode.RAIL_DEVICES, _NATIVE),
+    VariableRule("UCX_IB_GID_INDEX", _read_gid_index, VariableCode.SET_BY_POLICY, _ROCE),
+    VariableRule("NVSHMEM_IB_GID_INDEX", _read_gid_index, VariableCode.SET_BY_POLICY, _ROCE),
+    VariableRule("NVSHMEM_REMOTE_TRANSPORT", _return_text("libfabric"), VariableCode.REQUIRED_BY_TRANSPORT, _EFA),
+    VariableRule("NVSHMEM_LIBFABRIC_PROVIDER", _return_text("efa"), VariableCode.REQUIRED_BY_TRANSPORT, _EFA),
 )
 
 
-# --- the derivation ---------------------------------------------------------------------------------------
+# --- the derivation ---------------------------------------------------------------------------------
 
 
-def derive(rank: RankFacts, rows: Sequence[Derivation] = _ROWS) -> tuple[Variable, ...]:
+def derive(rank: RankFacts, rules: Sequence[VariableRule] = _RULES) -> tuple[Variable, ...]:
     """Return the variables of a rank. Without known devices, none of them lists devices.
 
-    With LIBRARY_ROWS they are those of other libraries, of which the caller selects what the rank uses.
+    With LIBRARY_RULES they are those of other libraries, of which the caller selects what the rank uses.
     """
     if not rank.nccl.derive:
         return ()
     values = [
-        (row, row.value(rank))
-        for row in rows
-        if rank.fabric.transport in row.transports and not rank.nccl.is_set_by_vendor(row.name)
+        (rule, rule.value(rank))
+        for rule in rules
+        if rank.fabric.transport in rule.transports and not rank.nccl.is_set_by_vendor(rule.name)
     ]
-    return tuple([Variable(row.name, value, row.code) for row, value in values if value is not None])
+    return tuple([Variable(rule.name, value, rule.code) for rule, value in values if value is not None])
 
 
 # What the init container finds (railwright/preflight/files.py), by transport. UCX: documentation of UCX_NET_DEVICES and
@@ -221,7 +221,7 @@ FOUND: Mapping[str, frozenset[Transport]] = {
     "MORI_IB_GID_INDEX": _ROCE,
 }
 
-NAMES = frozenset([row.name for row in (*_ROWS, *LIBRARY_ROWS)]) | FOUND.keys()  # that admission may write
+NAMES = frozenset([rule.name for rule in (*_RULES, *LIBRARY_RULES)]) | FOUND.keys()  # that admission may write
 
 
 def list_found_variables(fabric: Fabric) -> tuple[str, ...]:
@@ -255,5 +255,5 @@ def derives(name: str, fabric: Fabric) -> bool:
     return (
         fabric.nccl.derive
         and not fabric.nccl.is_set_by_vendor(name)
-        and any(row.name == name and fabric.transport in row.transports for row in (*_ROWS, *LIBRARY_ROWS))
+        and any(rule.name == name and fabric.transport in rule.transports for rule in (*_RULES, *LIBRARY_RULES))
     )

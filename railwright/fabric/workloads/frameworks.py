@@ -1,7 +1,7 @@
-"""Defines the record of a framework: its kinds of objects, the pods that its controller creates, and the labels of
-their gang, rank and role.
+"""Defines the type Framework: the kinds of workloads of a framework, the pods that its controllers create, and the
+labels of their gang, rank and role.
 
-Each framework has a file with its record. `registry` lists them, and all other tables are derived from these.
+Each framework has a file with its value FRAMEWORK. `registry` lists them, and all other tables follow from these.
 """
 
 import enum

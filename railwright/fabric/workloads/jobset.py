@@ -38,7 +38,7 @@ def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.Creat
     )
 
 
-def _count_pods(job: frameworks.Tree, policy: object = None) -> int | None:
+def _count_pods(job: frameworks.Tree, policy: object) -> int | None:
     """Return the number of pods of a replicated job. For a runtime, assume a TrainJob without overrides.
 
     `policy` is mlPolicy of a runtime. The trainer's Job has its numNodes as parallelism (kubeflow/trainer at 8c0f5059,
