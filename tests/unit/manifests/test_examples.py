@@ -1,9 +1,9 @@
 """The shipped examples: admission turns each job with one label into its hand-written equivalent."""
 
-import base64
 import copy
 import json
 
+import admitting
 import conf_reading
 import jsonpatch
 import msgspec
@@ -36,32 +36,16 @@ def load_all(site: str, name: str) -> list[dict]:
     return list(yaml.safe_load_all((EXAMPLES / site / f"{name}.yaml").read_text()))
 
 
-def answer_review(site: str, pod: dict, known: facts.ClusterFacts | None = None) -> tuple[dict, list[str]]:
-    """Return the pod after admission, and the warnings."""
-    namespace = pod["metadata"]["namespace"]
-    request = {
-        "uid": "1",
-        "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "operation": "CREATE",
-        "namespace": namespace,
-        "object": pod,
-    }
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    answer = pods.answer_review(
-        json.dumps(review).encode(), policy_of(site), lambda namespace: known or facts.ClusterFacts(namespace)
-    )
+def admit(site: str, pod: dict, known: facts.ClusterFacts | None = None) -> dict:
+    """Return the pod after admission without warnings, except those of lint about the user's own tuning."""
+    body = admitting.review(pod, namespace=pod["metadata"]["namespace"])
+    answer = pods.answer_review(body, policy_of(site), lambda namespace: known or facts.ClusterFacts(namespace))
     response = json.loads(answer.body)["response"]
     assert response["allowed"], response
-    patch = json.loads(base64.b64decode(response.get("patch", base64.b64encode(b"[]"))))
-    return jsonpatch.apply_patch(copy.deepcopy(pod), patch), response.get("warnings", [])
-
-
-def admit(site: str, pod: dict, known: facts.ClusterFacts | None = None) -> dict:
-    after, warnings = answer_review(site, pod, known)
-    assert all(warning.startswith("N34: ") and "NCCL_ALGO=" in warning for warning in warnings), (
-        warnings
-    )  # the user's own tuning, which lint speaks of
-    return after
+    for warning in response.get("warnings", ()):
+        assert warning.startswith("N34: "), warning
+        assert "NCCL_ALGO=" in warning
+    return jsonpatch.apply_patch(copy.deepcopy(pod), admitting.decode_operations(response))
 
 
 @pytest.mark.parametrize("site", [site for site in SITES if site != "pvrdma-mpi"])

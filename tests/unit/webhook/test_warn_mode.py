@@ -1,6 +1,5 @@
 """Mode `warn`: no pod is changed or rejected; warnings and metrics report the changes of mode `enforce`."""
 
-import base64
 import json
 
 import admitting
@@ -9,7 +8,7 @@ import pytest
 import working
 from admitting import build_facts, fabric, gpus, pod
 
-from railwright.fabric import intent, views
+from railwright.fabric import intent
 from webhook import pods
 
 MORE = "    security: {capabilities: [IPC_LOCK]}\n    mounts: {sharedMemory: 1Gi}\n"
@@ -20,8 +19,7 @@ ENFORCED = fabric(MORE)
 def answer(tree, by, at=None):
     reply = pods.answer_review(admitting.review(tree), by, lambda namespace: at or build_facts(namespace))
     response = json.loads(reply.body)["response"]
-    operations = json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
-    return reply, response, jsonpatch.apply_patch(tree, operations)
+    return reply, response, jsonpatch.apply_patch(tree, admitting.decode_operations(response))
 
 
 def test_in_mode_warn_a_pod_is_admitted_unchanged_with_a_warning_that_lists_the_changes():
@@ -88,19 +86,15 @@ def test_in_mode_warn_applying_the_manifest_of_an_injected_job_again_changes_not
     tree = working.build_workload(row, working.build_template(gpus(8), label="f"))
     stored = working.apply_patch(row, tree, ENFORCED)
     response = working.get_response(working.review(row, tree, operation="UPDATE", oldObject=stored), BY_POLICY)
-    after = jsonpatch.apply_patch(tree, json.loads(base64.b64decode(response["patch"])))
+    after = jsonpatch.apply_patch(tree, admitting.decode_operations(response))
     assert after["spec"] == stored["spec"]
 
 
 # --- after admission ------------------------------------------------------------------------------------------
 
 
-def read(tree) -> views.Pod:
-    return admitting.decode_pod(tree)
-
-
 def test_in_mode_warn_placement_covers_only_injected_pods():
-    unchanged, injected = read(pod(gpus(8))), admitting.admit_pod(pod(gpus(8)), ENFORCED)
+    unchanged, injected = admitting.decode_pod(pod(gpus(8))), admitting.admit_pod(pod(gpus(8)), ENFORCED)
     assert intent.find_fabric(unchanged, BY_POLICY.document) == ("", None)
     assert intent.find_fabric(unchanged, ENFORCED.document)[0] == "f"
-    assert intent.find_fabric(read(injected), BY_POLICY.document)[0] == "f"
+    assert intent.find_fabric(admitting.decode_pod(injected), BY_POLICY.document)[0] == "f"
