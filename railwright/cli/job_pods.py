@@ -256,24 +256,23 @@ def _is_of_job(pod: Pod, name: str) -> bool:
 async def _explain_absence(client: clients.Client, namespace: str, form: str, name: str) -> str:
     """Return why a job or gang has no pods: the newest Event that rejects one, or the state of the workload.
 
-    Return how to find the cause if neither can be read.
+    Return how to find the cause if neither is known.
     """
     last = name.rpartition("/")[2]
     query, events = {"fieldSelector": "type=Warning"}, []
     with contextlib.suppress(errors.ClusterError):  # many who may read pods may not read Events
         events = await watch_wire.list_objects(client, f"/api/v1/namespaces/{namespace}/events", views.Event, query)
-    rejections = [
-        (owner.name == last, event.last_timestamp or event.event_time or "", event)
-        for event in events
-        for owner in (event.involved_object,)  # such as Job NAME-workers-0 of a JobSet
-        if event.reason in _REJECTIONS and f"{owner.name}-".startswith(f"{last}-")
-    ]
+    rejections = []
+    for event in events:
+        owner = event.involved_object.name  # such as Job NAME-workers-0 of a JobSet
+        if event.reason in _REJECTIONS and f"{owner}-".startswith(f"{last}-"):
+            rejections.append((owner == last, event.last_timestamp or event.event_time or "", event))
     if rejections:
         is_own, time, event = max(rejections, key=operator.itemgetter(0, 1))
-        owner = f"{event.involved_object.kind} {event.involved_object.name}"
-        message = output.escape_controls(f"Event {event.reason} at {time} of {owner}: {event.message}")
+        title = f"{event.involved_object.kind} {event.involved_object.name}"
+        message = output.escape_controls(f"Event {event.reason} at {time} of {title}: {event.message}")
         other = (
-            f"if {owner} belongs to another job, the pods of yours may have been deleted, or -n NAMESPACE is missing"
+            f"if {title} belongs to another job, the pods of yours may have been deleted, or -n NAMESPACE is missing"
         )
         return message if is_own else f"{message}; {output.escape_controls(other)}"
     if cause := await _describe_workload(client, namespace, form, last):

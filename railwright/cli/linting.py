@@ -55,7 +55,6 @@ class Report:
     def __init__(self) -> None:
         self._located: dict[Located, None] = {}
         self.checked = 0  # containers and claims
-        self.templates = 0  # pods, pod templates and claims that were read, also without a checked container
 
     @property
     def located(self) -> list[Located]:
@@ -88,16 +87,16 @@ def lint(arguments: argparse.Namespace) -> int:
         for path in paths
         for manifest in linted_manifests.read_manifests(path, output.read_text(path), namespace)
     ]
-    context = _find_context(arguments, manifests)
-    report = check_manifests(manifests, context.policy, context.labels)
     for manifest in manifests:
         for item in manifest.objects:
             if not item.pods and (place := pod_templates.locate_label(item.tree)):
                 output.print_note(f"{manifest.file}: {item.title}: {place}")
-    if not report.templates:
+    if not any(item.templates or item.claim for manifest in manifests for item in manifest.objects):
         raise output.UnreadableError(
             f"lint: no pod, pod template or ResourceClaim in {', '.join(paths)}; nothing was checked"
         )
+    context = _find_context(arguments, manifests)
+    report = check_manifests(manifests, context.policy, context.labels)
     for note in context.notes:  # the errors of an invalid policy are lines of their own
         print(f"railwright: {note}", file=sys.stderr, flush=True)
     if formats.is_document(arguments.output):
@@ -211,7 +210,6 @@ def _check_claims(manifest: Manifest, report: Report) -> None:
                 line = manifest.document.find_line((*item.devices, *place))
                 report.add(manifest.file, line, finding, item.title)
             report.checked += 1
-            report.templates += 1
 
 
 def _check_keys(manifest: Manifest, report: Report) -> None:
@@ -318,7 +316,6 @@ def _check_templates(
                 message = f"{finding.message} (set by the policy)" if is_injected else finding.message
                 report.add(manifest.file, line, msgspec.structs.replace(finding, message=message), ranks.title)
             report.checked += 1
-    report.templates += len(prepared)
 
 
 _LAUNCHER = "launcher's "  # prefix of `where` for settings that another template's mpirun passes
