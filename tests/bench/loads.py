@@ -32,7 +32,8 @@ class Caller:
     """One connection, kept alive."""
 
     def __init__(self, port: int) -> None:
-        self._socket = _connect(port)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=120)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, wire: bytes) -> Served:
         """Send a request and return its answer. Exits if its status is not 200."""
@@ -77,12 +78,6 @@ def connect(port: int) -> Iterator[Caller]:
         yield caller
     finally:
         caller.close()
-
-
-def _connect(port: int) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", port), timeout=120)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
 
 
 def _read_length(head: bytes) -> int:

@@ -149,7 +149,8 @@ def read_tree_seconds() -> float:
 
 def read_pss(pid: int) -> float:
     """Return the proportional share of memory, MiB."""
-    return _kib(f"/proc/{pid}/smaps_rollup", "Pss") / 1024
+    match = re.search(r"^Pss:\s+(\d+) kB", pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    return int(match[1]) / 1024 if match else 0.0
 
 
 def time_fixed_work() -> float:
@@ -201,8 +202,3 @@ def find_quantile(samples: Sequence[float], share: float) -> float:
     if not ordered:
         return float("nan")
     return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * round(share * 1000) // 1000) - 1))]
-
-
-def _kib(path: str, name: str) -> int:
-    match = re.search(rf"^{name}:\s+(\d+) kB", pathlib.Path(path).read_text(), re.MULTILINE)
-    return int(match[1]) if match else 0
