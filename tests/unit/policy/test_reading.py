@@ -210,7 +210,7 @@ def test_a_configmap_without_the_policy_key_is_rejected_by_the_keys_name():
     assert 'data."policy.yaml"' in result.errors[0].message
 
 
-def test_the_base_manifest_is_valid_and_has_every_documented_key():
+def test_the_shipped_policy_is_valid_and_has_every_documented_key():
     text = (DATA.parents[2] / "manifests" / "base" / "policy.yaml").read_text()
     assert isinstance(policies.read_manifest(text), model.Policy)
     policy = yaml.safe_load(text)["data"]["policy.yaml"]

@@ -1,7 +1,6 @@
 """Rules about names and values of variables: unknown names, wrong numbers and words, choices left to NCCL."""
 
 import contextlib
-import functools
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 
@@ -157,7 +156,6 @@ def _check_subsystems(text: str, _: RankContext) -> Iterator[str]:
         yield f"{', '.join(unknown[:4])}: NCCL has no such subsystem and drops the whole list; correct it"
 
 
-@functools.lru_cache(maxsize=256)  # nearly always the policy's range
 def _parse_prefix(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
     _, slash, bits = text.partition("/")
     if slash and bits.isascii() and bits.isdigit() and "%" not in text:
