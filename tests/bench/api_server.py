@@ -74,10 +74,10 @@ async def main() -> None:
     cluster = clusters.Cluster(clusters.Shape(**json.loads(sys.argv[1])))
     server = ApiServer(
         {
-            "/api/v1/nodes": cluster.nodes,
-            PODS: cluster.pods,
-            "/apis/scheduling.volcano.sh/v1beta1/podgroups": cluster.volcano_groups,
-            "/apis/scheduling.x-k8s.io/v1alpha1/podgroups": cluster.kube_groups,
+            "/api/v1/nodes": cluster.list_nodes,
+            PODS: cluster.list_pods,
+            "/apis/scheduling.volcano.sh/v1beta1/podgroups": cluster.list_volcano_groups,
+            "/apis/scheduling.x-k8s.io/v1alpha1/podgroups": cluster.list_kube_groups,
         }
     )
     await server.serve()
