@@ -253,6 +253,15 @@ def test_envfrom_with_a_prefix_sets_only_variables_with_that_prefix():
         assert (CONF in after["metadata"]["annotations"]) != by_env, prefix
 
 
+def test_the_primary_interface_of_a_fabric_may_be_that_of_a_rail():
+    by = fabric("    primaryInterface: net1\n")
+    assert read_env(admit_pod(pod(), by))["NCCL_SOCKET_IFNAME"] == "=net1"
+    assert (
+        read_env(admit_pod(pod(gpus(8, env=build_variables(NCCL_SOCKET_IFNAME="eth0"))), by))["NCCL_SOCKET_IFNAME"]
+        == "eth0"
+    )
+
+
 # --- LD_LIBRARY_PATH is extended and never replaced -------------------------------------------------------------
 
 WITH_LIBRARIES = fabric("    libraryPath: [/v/lib64, /w]\n")

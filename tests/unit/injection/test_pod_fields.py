@@ -1,17 +1,16 @@
-"""Host network, resources, host paths and ConfigMaps that a fabric adds, and the author's fields that stay."""
+"""Host network, scheduler, capabilities and privilege of a pod (docs/interface.md 3.4)."""
 
+import pytest
 from admitting import (
     admit_pod,
-    build_variables,
+    build_facts,
     fabric,
-    get_refusal,
     gpus,
+    list_messages,
     plan_pod,
     pod,
     read_env,
-    read_limits,
     read_record,
-    read_skipped,
 )
 
 HOST_RAILS = "[{name: rail0, device: mlx5_0}]"
@@ -20,16 +19,6 @@ ON_HOST = fabric(
     "    mounts: {devInfiniband: true}\n    env: {UCX_TLS: tcp}\n    nccl: {addressRange: 10.0.0.0/8}\n",
     rails=HOST_RAILS,
 )
-MOUNTED = fabric(
-    "    mounts:\n"
-    "      hostPaths: {/usr/local/vendor: /opt/vendor, /dev/aperture: /dev/aperture}\n"
-    "      configMaps: {/opt/topo: topo, /etc/topo: topo}\n"
-    "    resources: {hugepages-2Mi: 5120Mi, a.b/flag: 1}\n"
-)
-
-
-def build_memory_container(**more):
-    return gpus(8, **more) | {"resources": {"limits": {"nvidia.com/gpu": "8", "memory": "1Gi"}}}
 
 
 def test_a_pod_on_the_host_network_of_its_fabric_gets_the_policys_interface_and_addresses():
@@ -67,40 +56,72 @@ def test_a_pod_with_the_default_scheduler_gets_the_scheduler_of_the_fabric():
     assert "schedulerName" not in admit_pod(pod(), fabric())["spec"]
 
 
-def test_host_paths_are_mounted_read_only_and_a_config_map_has_one_volume():
-    tree = admit_pod(pod(build_memory_container()), MOUNTED)
-    mounts = {mount["mountPath"]: mount for mount in tree["spec"]["containers"][0]["volumeMounts"]}
-    assert mounts["/usr/local/vendor"]["readOnly"] is True
-    volumes = {volume["name"]: volume for volume in tree["spec"]["volumes"]}
-    assert volumes[mounts["/usr/local/vendor"]["name"]]["hostPath"] == {"path": "/opt/vendor"}
-    assert [volume["configMap"] for volume in volumes.values() if "configMap" in volume] == [{"name": "topo"}]
-    assert mounts["/opt/topo"]["name"] == mounts["/etc/topo"]["name"]
-    entries = {"mounts./usr/local/vendor", "mounts./etc/topo", "resources.hugepages-2Mi", "resources.a.b/flag"}
-    assert entries <= {*read_record(tree)["added"]}
+# --- capabilities and privilege -----------------------------------------------------------------------------
+
+LEVEL = "pod-security.kubernetes.io/enforce"
+NO_PLUGIN = "[{name: rail0, device: vmw_pvrdma0}]"
+HOST_PATH = "    mounts: {devInfiniband: true}\n"
+PRIVILEGED = "    security: {privileged: true}\n"
 
 
-def test_a_pod_whose_own_volume_has_the_name_of_railwrights_is_rejected():
-    tree = pod(build_memory_container())
-    for volume in admit_pod(tree, MOUNTED)["spec"]["volumes"]:
-        (source,) = [field for field in volume.values() if isinstance(field, dict)]
-        source |= dict.fromkeys(source, "/own")
-        assert volume["name"] in get_refusal(pod(build_memory_container(), volumes=[volume]), MOUNTED)
+def enforce_level(level: str):
+    return build_facts(namespace_labels={LEVEL: level})
 
 
-def test_mounts_and_amounts_of_the_author_are_kept():
-    own = {"name": "own", "mountPath": "/usr/local/vendor"}
-    container = build_memory_container(volumeMounts=[own])
-    container["resources"]["limits"]["hugepages-2Mi"] = "2Mi"
-    tree = admit_pod(pod(container, volumes=[{"name": "own", "emptyDir": {}}]), MOUNTED)
-    assert read_skipped(tree)["mounts./usr/local/vendor"] == "container c mounts /usr/local/vendor itself"
-    assert read_limits(tree)["hugepages-2Mi"] == "2Mi"
-    assert read_limits(tree)["a.b/flag"] == "1"
+@pytest.mark.parametrize(
+    "context",
+    [None, {}, {"capabilities": {}}, {"capabilities": {"add": ["NET_RAW"]}}, {"capabilities": {"drop": ["ALL"]}}],
+)
+def test_a_capability_is_added_to_existing_ones(context):
+    container = gpus(8) if context is None else gpus(8, securityContext=context)
+    after = admit_pod(pod(container), fabric("    security: {capabilities: [IPC_LOCK, SYS_NICE]}\n"))
+    capabilities = after["spec"]["containers"][0]["securityContext"]["capabilities"]
+    before = ((context or {}).get("capabilities") or {}).get("add", [])
+    assert capabilities["add"] == [*before, "IPC_LOCK", "SYS_NICE"]
 
 
-def test_the_primary_interface_of_a_fabric_may_be_that_of_a_rail():
-    by = fabric("    primaryInterface: net1\n")
-    assert read_env(admit_pod(pod(), by))["NCCL_SOCKET_IFNAME"] == "=net1"
-    assert (
-        read_env(admit_pod(pod(gpus(8, env=build_variables(NCCL_SOCKET_IFNAME="eth0"))), by))["NCCL_SOCKET_IFNAME"]
-        == "eth0"
-    )
+@pytest.mark.parametrize(
+    ("level", "added"),
+    [
+        ("privileged", ["IPC_LOCK", "NET_RAW", "NET_BIND_SERVICE", "KILL"]),
+        ("baseline", ["NET_BIND_SERVICE", "KILL"]),
+        ("restricted", ["NET_BIND_SERVICE"]),
+        *((invalid, ["NET_BIND_SERVICE"]) for invalid in ("", "Baseline", "nonsense")),  # as for the API server
+    ],
+)
+def test_only_capabilities_that_the_pod_security_level_allows_are_added_once_each(level, added):
+    policy = fabric("    security: {capabilities: [IPC_LOCK, NET_RAW, NET_BIND_SERVICE, KILL, IPC_LOCK, KILL]}\n")
+    after = admit_pod(pod(), policy, enforce_level(level))
+    assert after["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == added
+
+
+LOCKING = fabric("    security: {capabilities: [IPC_LOCK]}\n")
+
+
+@pytest.mark.parametrize(
+    ("spec", "context", "beginning"),
+    [
+        ({}, {}, ""),
+        ({"hostUsers": True}, {"runAsUser": 0}, ""),
+        ({"hostUsers": False}, {}, "spec.hostUsers is false: IPC_LOCK has no effect"),
+        ({"securityContext": {"runAsUser": 1000}}, {}, "container c does not run as root: IPC_LOCK has no effect"),
+        ({}, {"runAsUser": 1000, "capabilities": {"drop": ["IPC_LOCK"]}}, "container c drops IPC_LOCK by name"),
+    ],
+)
+def test_a_capability_without_effect_is_added_with_a_warning(spec, context, beginning):
+    tree = pod(gpus(8, securityContext=context), **spec)
+    warnings = list_messages(plan_pod(tree, LOCKING))
+    assert len(warnings) == bool(beginning)
+    assert all(warning.startswith(beginning) for warning in warnings), warnings
+    if "drop" not in context.get("capabilities", {}):
+        added = admit_pod(tree, LOCKING)["spec"]["containers"][0]["securityContext"]["capabilities"]["add"]
+        assert added == ["IPC_LOCK"]
+    assert list_messages(plan_pod(tree, fabric())) == ()
+
+
+def test_only_the_policy_can_make_a_pod_privileged_or_mount_a_host_path():
+    after = admit_pod(pod(), fabric(HOST_PATH + PRIVILEGED, rails=NO_PLUGIN, transport="pvrdma"))
+    container = after["spec"]["containers"][0]
+    assert container["securityContext"] == {"privileged": True}
+    assert container["volumeMounts"] == [{"name": "railwright-infiniband", "mountPath": "/dev/infiniband"}]
+    assert after["spec"]["volumes"] == [{"name": "railwright-infiniband", "hostPath": {"path": "/dev/infiniband"}}]
