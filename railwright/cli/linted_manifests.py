@@ -85,19 +85,13 @@ def read_manifests(path: str, text: str, namespace: str = pod_templates.DEFAULT_
     """
     try:
         roots = [root for root in documents.parse(text) if isinstance(root, yaml.MappingNode)]
-        if any(map(_contains_object, roots)):
-            return [_read_manifest(path, documents.build_document(root), namespace) for root in roots]
+        manifests = [_read_manifest(path, documents.build_document(root), namespace) for root in roots]
     except documents.DocumentError as error:
         raise output.UnreadableError(f"{path}: {error}") from None
-    raise output.UnreadableError(f"{path}: contains no Kubernetes object; expected a pod or a workload")
-
-
-def _contains_object(root: documents.Node) -> bool:
-    """Return True if a mapping is an object, or a List with one."""
-    if not root.value:
-        return False
-    items = documents.find_child(root, "items")
-    return items is None or not isinstance(items[1], yaml.SequenceNode) or bool(items[1].value)
+    # an empty mapping, or an empty List; a policy, which has no `kind`, is no error, because folders contain one
+    if all(not manifest.document.tree or manifest.document.tree.get("items") == [] for manifest in manifests):
+        raise output.UnreadableError(f"{path}: contains no Kubernetes object; expected a pod or a workload")
+    return manifests
 
 
 def _read_manifest(file: str, document: documents.Document, namespace: str) -> Manifest:
