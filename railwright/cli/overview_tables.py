@@ -120,6 +120,8 @@ def show_fabrics(arguments: argparse.Namespace) -> int:
             print("the policy defines no fabric with rails")
         for fabric in overview.fabrics:
             _print_fabric(fabric, [overview.leaves[key] for key in fabric.leaves], arguments)
+        if not (arguments.policy or arguments.snapshot):  # there may be several installations, or one under other names
+            output.print_styled((f"policy: {policy_sources.CONFIG_MAP}", "dim"))
     is_healthy = not any(_has_unhealthy_rail(node) for leaf in overview.leaves.values() for node in leaf.nodes)
     return output.OK if is_healthy else output.FINDINGS
 

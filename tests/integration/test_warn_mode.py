@@ -49,7 +49,8 @@ async def test_in_mode_warn_a_label_in_the_template_is_denied_and_explain_says_s
     assert (code, err) == (1, "")
     assert out.splitlines()[1] == (
         "rejected: the policy is in mode warn, and the admission policies deny pods that are not injected; until it "
-        "is enforced, set the chart's value admissionPolicy.mode=Warn"
+        "is enforced, let the pods of the namespace pass: kubectl label namespace NAMESPACE "
+        "railwright.io/uninjected=warn"
     )
 
     await plane.api.create(job, namespace=denying)

@@ -186,7 +186,7 @@ UNWARNED = (
 )
 DENIED = (
     "rejected: the policy is in mode warn, and the admission policies deny pods that are not injected; until it is "
-    "enforced, set the chart's value admissionPolicy.mode=Warn"
+    "enforced, let the pods of the namespace pass: kubectl label namespace NAMESPACE railwright.io/uninjected=warn"
 )
 
 

@@ -31,6 +31,7 @@ async def test_gangs_and_fabric_read_every_list_page_of_every_kind(run):
     assert (code, err, gang["key"], gang["placed"], len(gang["ranks"])) == (0, "", "prod/llama", 4, 4)
     _, out, _ = await run("fabric", "-o", "json")
     assert [fabric["nodes"] for fabric in json.loads(out)["fabrics"]] == [6]
+    assert "\npolicy: ConfigMap railwright-system/railwright-policy\n" in (await run("fabric"))[1]
 
 
 async def test_an_optional_kind_that_may_not_be_listed_is_reported_and_the_gangs_are_listed(refuse, run):

@@ -174,4 +174,5 @@ def _format_apply(deployments: Iterable[Any], setting: str) -> str:
         release = annotations.get("meta.helm.sh/release-name", "railwright")
         value = f" --set {setting}" if setting else ""
         return f"helm upgrade {release} CHART -n {NAMESPACE} --reset-then-reuse-values{value}"
-    return "kubectl apply -k FOLDER (with your kustomization.yaml)"
+    needed = f", which has to do what the chart's value {setting} does: docs/operator-guide.md" if setting else ""
+    return f"kubectl apply -k FOLDER (with your kustomization.yaml{needed})"

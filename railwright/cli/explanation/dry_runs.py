@@ -32,8 +32,8 @@ _UNWARNED = (
     "it; to see which: railwright check"
 )
 _UNENFORCED = (
-    "the policy is in mode warn, and the admission policies deny pods that are not injected; until it is enforced, set "
-    "the chart's value admissionPolicy.mode=Warn"
+    "the policy is in mode warn, and the admission policies deny pods that are not injected; until it is enforced, let "
+    f"the pods of the namespace pass: kubectl label namespace NAMESPACE {names.DOMAIN}/uninjected=warn"
 )
 _TOKEN_VOLUME = re.compile(r"\bkube-api-access-[a-z0-9]{5}\b", re.ASCII)  # the API server draws the suffix
 _SERVER_FIELDS = ("uid", "creationTimestamp", "managedFields", "generation", "resourceVersion", "selfLink")

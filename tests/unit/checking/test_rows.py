@@ -63,16 +63,18 @@ def test_a_fatal_row_skips_all_others(name):
     ("name", "setting"),
     [
         ("no webhook", ""),
-        ("open", " --set webhook.failurePolicy=Fail"),
-        ("a mild guard", " --set admissionPolicy.mode=Deny"),
+        ("open", "webhook.failurePolicy=Fail"),
+        ("a mild guard", "admissionPolicy.mode=Deny"),
     ],
 )
 def test_a_fix_names_the_tool_of_the_installation_and_resets_changed_chart_values(name, setting):
     kustomized, released = installations.healthy(), installations.healthy()
     installations.install_by_helm(released)
+    needed = f", which has to do what the chart's value {setting} does: docs/operator-guide.md" if setting else ""
+    value = f" --set {setting}" if setting else ""
     for trees, command_line in (
-        (kustomized, "kubectl apply -k FOLDER"),
-        (released, f"helm upgrade fabric-team CHART -n railwright-system --reset-then-reuse-values{setting}"),
+        (kustomized, f"kubectl apply -k FOLDER (with your kustomization.yaml{needed})"),
+        (released, f"helm upgrade fabric-team CHART -n railwright-system --reset-then-reuse-values{value}"),
     ):
         BREAKS[name][0](trees)
         results = run_checks(installations.build_snapshot(trees))
