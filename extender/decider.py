@@ -103,9 +103,9 @@ class ScoredPods:
     def forget(self, now: float, request: scheduling_request.SchedulingRequest | None = None) -> None:
         """Forget expired pods, pods on nodes that the request offers, and the pod of the request with its gang.
 
-        `request` starts an attempt to schedule a pod: filter of kube-scheduler, or prioritize of Volcano. If the pod is
-        still assumed, its last attempt has failed. Then that of its whole gang may have failed: kube-scheduler releases
-        all pods of a gang that starts as a whole, or tries them in another domain.
+        `request` starts an attempt to schedule a pod: filter of kube-scheduler, or prioritize of Volcano. If its pod is
+        still assumed, the attempt before has failed, maybe for the whole gang: kube-scheduler releases all pods of a
+        gang that starts as a whole, or tries them in another domain.
         """
         offered = frozenset[str]() if request is None else request.offered
         back = self._pods.get(request.uid) if request is not None else None

@@ -54,7 +54,7 @@ class PodSink:
                 self._assumed.forget(assumed_pod.uid)
 
     def upsert(self, obj: views.Pod) -> None:
-        """Add or update a pod. Confirm its assumption once it is bound or ended."""
+        """Add or update a pod. A pod that is bound or has ended is no longer assumed."""
         self._cluster.upsert_pod(obj)
         pod = self._cluster.pods.get(obj.metadata.identity)
         if pod is None or pod.node:

@@ -1,7 +1,7 @@
 """Decides on one pod: plans its gang, reserves leaves, finds the leaf of the pod's rank, and scores nodes.
 
 Leaves have few tiers with large gaps between their scores, so that other plugins' scores rarely override the plan.
-`rate_locality` is used for scores and for their explanations.
+`rate_locality` gives the value of a node in its tier, for scores and for their explanations.
 """
 
 from collections import Counter
