@@ -53,7 +53,7 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
 
 
 def _represent_text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    """Write printable lines as a block. Anything else is quoted, with control characters escaped."""
+    """Write text of several printable lines as a block, and other text as PyYAML does, which escapes controls."""
     is_block = "\n" in value and all(line.isprintable() for line in value.splitlines())
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if is_block else None)
 
