@@ -56,7 +56,10 @@ def find_devices_by_shape(
 
 
 def list_devices_of_shape(rails: Sequence[policies.Rail], shape: policies.NodeShape | None = None) -> Devices | None:
-    """Return the rails' device names on nodes of a shape, or without any; None if one is unknown, or without rails."""
+    """Return the names of the rails' devices on nodes of a shape, by default on nodes without a shape.
+
+    Returns None if a name is unknown, or if there are no rails.
+    """
     shape_devices = shape.devices if shape else {}
     devices = [shape_devices.get(rail.name, rail.device) for rail in rails]
     return tuple([device for device in devices if device]) if devices and all(devices) else None

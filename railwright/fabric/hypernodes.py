@@ -101,7 +101,7 @@ class Tree:
             self._on_change()
 
     def forget_node(self, node: str) -> None:
-        """Remove what is cached about a deleted node."""
+        """Remove the cached HyperNodes of a deleted node."""
         self._memberships.pop(node, None)
 
     def find_hypernodes(self, node: str, labels: Labels) -> Mapping[str, str]:

@@ -134,7 +134,7 @@ def carry_over_topology(
 
 
 def _list_key_prefixes(annotations: Iterable[str]) -> frozenset[tuple[str, str]]:
-    """Return the prefix of each key: domain and first word. It is the same for all topology keys of a scheduler."""
+    """Return domain and first word of each annotation key. All topology keys of a scheduler have both in common."""
     parts = [key.partition("/") for key in annotations]
     return frozenset((domain, name.partition("-")[0]) for domain, _, name in parts)
 

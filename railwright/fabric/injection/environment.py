@@ -49,7 +49,7 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 def set_variables(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
-    """Set the variables of the pod in its environment and in its file. Raises RefusedError."""
+    """Set the policy's variables in the environment of containers, or in nccl.conf. Raises RefusedError."""
     pod = draft.pod
     if (ctx.role.has_rails or ctx.role.is_launcher) and "env" in ctx.options.skip:
         _set_file_annotation(draft, pod, "")
@@ -273,7 +273,7 @@ def _has_primary_interface(draft: drafts.Draft, pod: drafts.EditedPod, ctx: cont
     def list_interfaces(
         attached: Sequence[network_selection.Selection], selected: context.RailSelection
     ) -> Collection[str | None]:
-        """Return the interfaces of Multus's attachments and of rails that another system attaches."""
+        """Return the interface names of the attachments, and of the rails if Multus attaches none of them."""
         others = () if selected.attachments else [rail.interface for rail in selected.policy_rails]
         return {*network_selection.name_interfaces(attached), *others}
 
@@ -283,7 +283,7 @@ def _has_primary_interface(draft: drafts.Draft, pod: drafts.EditedPod, ctx: cont
     whole = ctx.policy.compile_once(context.compile_selections)[ctx.fabric_name]
     if name not in list_interfaces(whole.attachments, whole) or name in list_interfaces(pod.attached, ctx.selected):
         return True
-    if derive.derives(_INTERFACE, ctx.fabric) and _INTERFACE not in ctx.fabric.env:
+    if derive.is_derived(_INTERFACE, ctx.fabric) and _INTERFACE not in ctx.fabric.env:
         absent = reasons.Reason(
             AdmissionCode.INTERFACE_ABSENT,
             f"the pod is not attached to {name}, which the policy names as primaryInterface; the libraries choose an "

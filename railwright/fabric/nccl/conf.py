@@ -14,7 +14,7 @@ _FILE_VARIABLE = "NCCL_CONF_FILE"  # names the file, so NCCL reads it before the
 
 
 def can_contain(name: str) -> bool:
-    """True if NCCL takes the variable from nccl.conf: all of NCCL and its libfabric plugin except NCCL_CONF_FILE."""
+    """True if NCCL reads the variable from nccl.conf: those of NCCL and its libfabric plugin, except NCCL_CONF_FILE."""
     return name.startswith(_SUPPORTED_PREFIXES) and name != _FILE_VARIABLE
 
 

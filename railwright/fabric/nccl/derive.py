@@ -25,7 +25,7 @@ class RankFacts(msgspec.Struct, frozen=True):
 
     `devices` are the names of the rails' RDMA devices; None if the policy does not name them or they differ between
     nodes. The policy describes the network namespace of the pod, or that of the node if the fabric sets hostNetwork;
-    `is_foreign`: the rank runs in the other one. `has_interface`: the pod has the primary interface.
+    `is_foreign`: the rank runs in the other namespace. `has_interface`: the pod has the primary interface.
     """
 
     fabric: Fabric
@@ -250,8 +250,8 @@ def list_unstated_variables(fabric: Fabric, devices: Sequence[str] | None) -> tu
     return tuple([name for name, is_open in needs.items() if is_open])
 
 
-def derives(name: str, fabric: Fabric) -> bool:
-    """True if the policy allows to derive the variable for the ranks of a fabric, and its transport uses it."""
+def is_derived(name: str, fabric: Fabric) -> bool:
+    """True if the variable is derived for the transport of a fabric, and its policy does not forbid that."""
     return (
         fabric.nccl.derive
         and not fabric.nccl.is_set_by_vendor(name)

@@ -17,7 +17,7 @@ _TRAINER = "trainer"  # value of the step label on the Job of the ranks
 
 
 def _build_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
-    """Build the labels of JobSet: pkg/controllers/jobset_controller.go, labelAndAnnotateObject."""
+    """Build JobSet's labels and volumes (source: pkg/controllers/jobset_controller.go, labelAndAnnotateObject)."""
     volumes = [
         volume
         for policy in frameworks.get_list(context.spec, "volumeClaimPolicies")

@@ -19,7 +19,7 @@ _LAUNCHER = "Launcher"  # a key of mpiReplicaSpecs
 
 
 def _build_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
-    """Build the labels of the training-operator v1: pkg/controller.v1/common/pod.go.
+    """Build the labels of the training-operator v1 (source: pkg/controller.v1/common/pod.go).
 
     The launcher of its MPIJob has the role `master` (controller.v1/mpi/mpijob_controller.go).
     """
@@ -28,7 +28,7 @@ def _build_metadata(context: frameworks.TemplateContext) -> frameworks.Controlle
 
 
 def _build_mpi_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
-    """Build the labels of the mpi-operator v2beta1: pkg/controller/mpi_job_controller.go, defaultLabels.
+    """Build the labels of the mpi-operator v2beta1 (source: pkg/controller/mpi_job_controller.go, defaultLabels).
 
     Releases after 0.6.0 also give an index to a launcher that runs as a worker. Older releases do not, so the index is
     ignored here. A launcher with accelerators is a rank without it.

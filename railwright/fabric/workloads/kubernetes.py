@@ -38,7 +38,10 @@ def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.Creat
 
 
 def _build_stateful_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
-    """Build the volumes of claims, which replace those of the template: pkg/controller/statefulset, updateStorage."""
+    """Build the volumes of volumeClaimTemplates, which replace those of the pod template.
+
+    Source: pkg/controller/statefulset, updateStorage.
+    """
     claims = frameworks.get_mapping(context.spec).get("volumeClaimTemplates")
     return frameworks.ControllerMetadata(volumes=frameworks.list_claim_volumes(claims))
 

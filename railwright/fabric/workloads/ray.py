@@ -12,7 +12,7 @@ _HEAD, _WORKER = "head", "worker"  # node types
 
 
 def _make_builder(node_type: str) -> frameworks.BuildMetadata:
-    """Return the builder for KubeRay's labels: controllers/ray/common/pod.go, labelPod."""
+    """Return the function that builds KubeRay's labels (source: controllers/ray/common/pod.go, labelPod)."""
     return lambda context: frameworks.ControllerMetadata({_CLUSTER: context.workload, NODE_TYPE: node_type})
 
 

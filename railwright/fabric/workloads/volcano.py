@@ -26,7 +26,7 @@ POD_GROUPS = frameworks.SizeKind(
 
 
 def _build_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
-    """Build the labels of a task: pkg/controllers/job/job_controller_util.go, createJobPod.
+    """Build labels and volumes of a task (source: pkg/controllers/job/job_controller_util.go, createJobPod).
 
     Volcano's webhook names tasks without a name.
     """
@@ -41,7 +41,7 @@ def _build_metadata(context: frameworks.TemplateContext) -> frameworks.Controlle
 
 
 def _list_volumes(entries: Sequence[Any]) -> Sequence[frameworks.ControllerVolume]:
-    """Return the volumes of a Job, to which the controller gives random names: job_controller_util.go, createJobPod."""
+    """Return the volumes of a Job under names of ours: the controller generates random ones (createJobPod)."""
     paths = [frameworks.get_mapping(entry).get("mountPath") for entry in entries]
     return [frameworks.ControllerVolume(f"volume-{i}", path) for i, path in enumerate(paths) if isinstance(path, str)]
 
