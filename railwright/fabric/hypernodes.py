@@ -1,8 +1,8 @@
 """Finds the domains of nodes from Volcano's HyperNodes, closest first.
 
 Level 1 is the lowest tier of all HyperNodes, level 2 the next, and so on. Invalid HyperNodes never raise; they are
-skipped and reported by `Tree.problems`. Patterns run unchecked: HyperNodes are cluster-scoped, so only administrators
-write them.
+skipped and reported by `Tree.find_problems`. Patterns run unchecked: HyperNodes are cluster-scoped, so only
+administrators write them.
 """
 
 import functools

@@ -95,7 +95,7 @@ class ObjectMeta(BriefMeta, frozen=True):
 
 
 class EnvVar(View, frozen=True):
-    """An environment variable. Only the presence of `value_from` is read."""
+    """An environment variable. `value_from` is plain data."""
 
     name: str = ""
     value: str | None = None

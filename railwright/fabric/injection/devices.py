@@ -126,8 +126,7 @@ def _request_amounts(
 def _check_one_target(pod: drafts.EditedPod, ctx: context.InjectionContext, resource: str, missing: int) -> None:
     """Raise RefusedError if several containers are selected, but only one may request a pool.
 
-    A pool of the rails belongs to the container that computes. A pool of the user's own network may be requested
-    anywhere.
+    A pool of the rails belongs to the container that computes. Any container may request a pool of the user's networks.
     """
     container_names = ", ".join(pod.spec.containers[index].name for index in ctx.targets)
     if any(rail.resource == resource for rail in ctx.rails):

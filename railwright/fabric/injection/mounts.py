@@ -105,10 +105,12 @@ def mount_volume(draft: drafts.Draft, fabric_volume: FabricVolume, containers: t
 
 def explain_occupied_path(pod: drafts.EditedPod, containers: tuple[int, ...], path: str) -> reasons.Reason:
     """Return the reason why the policy's volume is not mounted at a path: the containers mount something else there."""
-    return reasons.Reason(AdmissionCode.PATH_OCCUPIED, f"container {_join_names(pod, containers)} mounts {path} itself")
+    return reasons.Reason(
+        AdmissionCode.PATH_OCCUPIED, f"container {_join_container_names(pod, containers)} mounts {path} itself"
+    )
 
 
-def _join_names(pod: drafts.EditedPod, containers: tuple[int, ...]) -> str:
+def _join_container_names(pod: drafts.EditedPod, containers: tuple[int, ...]) -> str:
     return text.join_fitting([pod.spec.containers[index].name for index in containers])
 
 
@@ -131,7 +133,7 @@ def _mount_shared_memory(draft: drafts.Draft, ctx: context.InjectionContext, siz
     if containers:
         mount_volume(draft, memory, containers)
     else:
-        message = f"container {_join_names(pod, ctx.targets)} mounts /dev of the host"
+        message = f"container {_join_container_names(pod, ctx.targets)} mounts /dev of the host"
         draft.skip(memory.entry, reasons.Reason(AdmissionCode.PATH_OCCUPIED, message))
 
 
