@@ -105,20 +105,15 @@ def explain_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) ->
             draft.skip("rails", share)
         return
     listed = text.join_fitting(ctx.document.accelerators)
-    likely = _find_likely_rank(draft, ctx)
-    cause = reason.Reason(
-        AdmissionCode.NO_ACCELERATOR,
-        f"no container requests {listed}, so the pod gets no rails",
-        fix=f"if a container is a rank although it requests none, name it in annotation {names.CONTAINERS}",
-    )
-    if likely is not None:
+    problem = f"no container requests {listed}"
+    fix = f"if a container is a rank although it requests none, name it in annotation {names.CONTAINERS}"
+    if (likely := _find_likely_rank(draft, ctx)) is not None:
         container, resource = likely
-        cause = reason.Reason(
-            AdmissionCode.NO_ACCELERATOR,
-            f"container {container} requests {resource}, which `accelerators` of the policy does not have ({listed}), "
-            "so the pod gets no rails",
-            fix=f"let the operator add it there, or name the container in annotation {names.CONTAINERS}",
+        problem = (
+            f"container {container} requests {resource}, which `accelerators` of the policy does not have ({listed})"
         )
+        fix = f"let the operator add it there, or name the container in annotation {names.CONTAINERS}"
+    cause = reason.Reason(AdmissionCode.NO_ACCELERATOR, f"{problem}, so the pod gets no rails", fix)
     is_expected = ctx.role.name != frameworks.EXCLUDED or ctx.known.job_accelerated
     draft.skip("rails", cause)
     if likely is not None or not is_expected:

@@ -51,12 +51,6 @@ def test_the_init_container_is_the_first_and_has_the_values_of_the_policy():
     assert "preflight" not in read_record(after)["skipped"]
 
 
-def test_the_record_has_the_reason_for_leaving_out_the_preflight():
-    after = admit_pod(pod(annotations={"railwright.io/skip": "preflight"}), fabric(ON))
-    assert read_skipped(after)["preflight"] == "by annotation railwright.io/skip"
-    assert "initContainers" not in after["spec"]
-
-
 @pytest.mark.parametrize("place", ["initContainers", "containers"])
 def test_a_container_of_the_user_with_the_name_of_the_preflight_is_refused(place):
     theirs = {"name": NAME, "image": "i", "command": ["sh", "-c", "railwright preflight"]}
