@@ -40,9 +40,9 @@ def show_gangs(arguments: argparse.Namespace) -> int:
     if formats.is_document(arguments.output):
         formats.print_document(gangs, arguments.output)
     elif gangs:
-        wide = arguments.output == output.WIDE
-        rows = [_format_gang(gang, wide=wide) for gang in gangs]
-        formats.print_table(_GANG_COLUMNS, rows, styles=[_STYLES.get(gang.state, "") for gang in gangs], wide=wide)
+        rows = list(map(_format_gang, gangs))
+        styles = [_STYLES.get(gang.state, "") for gang in gangs]
+        formats.print_table(_GANG_COLUMNS, rows, styles=styles, wide=arguments.output == output.WIDE)
     else:
         waiting = " that wait" if arguments.waiting else ""
         where = f" in namespace {arguments.namespace}" if arguments.namespace else ""
@@ -68,7 +68,7 @@ _GANG_COLUMNS = (
 )
 
 
-def _format_gang(gang: overview_types.Gang, *, wide: bool) -> tuple[str, ...]:
+def _format_gang(gang: overview_types.Gang) -> tuple[str, ...]:
     return (
         gang.namespace,
         gang.name,
@@ -78,7 +78,7 @@ def _format_gang(gang: overview_types.Gang, *, wide: bool) -> tuple[str, ...]:
         _format_ratio(_format_share(gang.bandwidth), _format_share(gang.best)),
         formats.format_age(gang.created_at),
         gang.fabric or "-",
-        "; ".join(why.text for why in (gang.why if wide else gang.why[:1])) or "-",
+        "; ".join(why.text for why in gang.why) or "-",
     )
 
 

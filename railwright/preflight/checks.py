@@ -334,7 +334,9 @@ def format_result(
         broken = {rail.rail.name for rail in rails if any(_check_rail(view, rail))}
         ready = [rail for rail in rails if rail.rail.name not in broken]
         count = len({rail.rail.name for rail in ready})
-        line = f"{count} rail{'s' * (count != 1)} ready: {', '.join(map(_describe_ready_rail, ready))}"
+        line = (
+            f"{count} rail{'s' * (count != 1)} ready{': ' * bool(ready)}{', '.join(map(_describe_ready_rail, ready))}"
+        )
         line += f"; warning: {text}" if text else ""
     plain = "".join(character if character.isprintable() else "?" for character in line)
     return plain if len(plain) <= MAX else f"{plain[: MAX - 3]}..."

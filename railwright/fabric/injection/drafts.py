@@ -149,7 +149,8 @@ class Draft:
 
     def keep_user_values(self, container: str, variables: Collection[str]) -> None:
         """Record that these variables of a container (or annotations) keep the user's value, unlike the policy's."""
-        self.user_values[container] = (*self.user_values.get(container, ()), *variables)
+        if variables:
+            self.user_values[container] = (*self.user_values.get(container, ()), *variables)
 
     # --- operations ---
 

@@ -91,6 +91,10 @@ def _set_container_variables(
     else:
         read = found if delivery.found_in_env else _list_file_paths(draft, container, delivery)
         _add_env_entries(draft, index, container, [*wanted, *read], settings.file_vars if delivery.by_file else ())
+    if not delivery.found_in_env:  # NCCL and UCX take values of the environment before those of their files
+        existing = container.env_by_name
+        own = [one.name for one in found if one.name in existing and not _is_set_by_railwright(existing[one.name][1])]
+        draft.keep_user_values(container.name, own)
 
 
 def _select_variables(
@@ -157,8 +161,7 @@ def _add_env_entries(
         draft.add_entry(entry, variable.code)
     if added:
         draft.edit_container(index).append_all("env", added)
-    if user_values:
-        draft.keep_user_values(container.name, user_values)
+    draft.keep_user_values(container.name, user_values)
 
 
 def _warn_of_env_from(draft: drafts.Draft, container: views.Container, undelivered: Iterable[derive.Variable]) -> None:

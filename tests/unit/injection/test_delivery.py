@@ -86,6 +86,13 @@ def test_found_values_are_files_unless_api_server_and_kubelets_are_new_enough(mo
     assert "found.UCX" not in read_skipped(after)
 
 
+@pytest.mark.parametrize("more", ["", "    delivery: files\n"], ids=["environment", "files"])
+def test_the_record_names_variables_of_the_author_that_the_init_container_would_find(more):
+    own = [{"name": name, "value": "x"} for name in ("NCCL_IB_HCA", "UCX_NET_DEVICES", "NCCL_OTHER")]
+    after = admit(pod(gpus(8, env=own)), more)
+    assert set(read_record(after)["kept"]["c"]) == {"NCCL_IB_HCA", "UCX_NET_DEVICES"}
+
+
 @pytest.mark.parametrize(
     ("by_old", "offered", "reads"),
     [([], ["cpu"], True), (["cpu"], ["cpu", "nvidia.com/gpu"], False), ([], [], False)],

@@ -12,7 +12,7 @@ from admitting import ROOT
 from preflights import build_rail_options, read_conf, read_env, run
 
 from railwright.preflight import __main__ as preflight
-from railwright.preflight import expected
+from railwright.preflight import checks, expected
 
 ROCE = ("--transport=roce", *build_rail_options(4), "--mtu=4200")
 PORT = "/sys/class/infiniband/mlx5_{}/ports/1"
@@ -365,3 +365,8 @@ def test_an_hca_list_selects_the_devices_that_nccl_selects():
     for case in VECTORS["cases"]:
         chosen = [f"{name}:{port}" for name, _, port in ports if expected.selects_port(case["value"], name, int(port))]
         assert chosen == case["selected"], case["value"]
+
+
+def test_the_line_has_no_empty_list_if_no_rail_is_without_a_warning():
+    problem = checks.Problem("rail0", "has no address", "add one", stated=False)
+    assert checks.format_result(None, (), [problem]) == "0 rails ready; warning: rail0: has no address: add one"
