@@ -43,10 +43,16 @@ async def hold(plane, namespace, node, count):
          "matchAttribute": "resource.kubernetes.io/pcieRoot"}
         for pair in range(count)
     ]  # fmt: skip
-    template = manifests.claim_template(f"on-{node}", {"requests": requests, "constraints": pairs})
-    pod = manifests.claiming_pod(f"on-{node}", f"on-{node}")
-    pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
-    await plane.api.create(template, namespace=namespace)
+    name, claim = f"on-{node}", {"spec": {"devices": {"requests": requests, "constraints": pairs}}}
+    await plane.api.create(manifests.build("ResourceClaimTemplate", name, spec=claim), namespace=namespace)
+    pod = manifests.pod(
+        name,
+        limits={},
+        container={"resources": {"claims": [{"name": "devices"}]}},
+        resourceClaims=[{"name": "devices", "resourceClaimTemplateName": name}],
+        nodeSelector={"kubernetes.io/hostname": node},
+        terminationGracePeriodSeconds=0,
+    )
     await plane.api.create(pod, namespace=namespace)
 
 

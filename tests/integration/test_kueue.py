@@ -65,7 +65,7 @@ async def make_queue(plane, namespace, leaves, installed):
     name = f"q-{namespace}"
 
     async def make(flavors, quota=PLENTY):
-        await kueue.make_queue(plane.api, namespace, name, kueue.group(flavors, quota))
+        await kueue.make_queue(plane.api, namespace, name, flavors, quota)
 
     yield make
     await plane.remove_pods(namespace)

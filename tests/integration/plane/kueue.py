@@ -51,15 +51,14 @@ def flavor(name: str, labels: Mapping[str, str], topology: str = "") -> api.Obje
     return build("ResourceFlavor", name, nodeLabels=dict(labels), **named)
 
 
-def group(flavors: Sequence[str], quota: Mapping[str, int]) -> dict[str, Any]:
-    """Return a group of resources with these quotas in each flavor."""
+async def make_queue(
+    client: api.Api, namespace: str, name: str, flavors: Sequence[str], quota: Mapping[str, int]
+) -> None:
+    """Create a ClusterQueue with these quotas in each flavor, and its LocalQueue `q`; wait until it is active."""
     resources = [{"name": resource, "nominalQuota": amount} for resource, amount in quota.items()]
-    return {"coveredResources": [*quota], "flavors": [{"name": name, "resources": resources} for name in flavors]}
-
-
-async def make_queue(client: api.Api, namespace: str, name: str, resources: Mapping[str, Any]) -> None:
-    """Create a ClusterQueue of this name with a group of resources, and its LocalQueue `q`; wait until it is active."""
-    await client.create(build("ClusterQueue", name, namespaceSelector={}, resourceGroups=[resources]))
+    in_flavors = [{"name": flavor, "resources": resources} for flavor in flavors]
+    group = {"coveredResources": [*quota], "flavors": in_flavors}
+    await client.create(build("ClusterQueue", name, namespaceSelector={}, resourceGroups=[group]))
     await client.create(build("LocalQueue", "q", clusterQueue=name), namespace=namespace)
 
     async def is_active() -> bool:

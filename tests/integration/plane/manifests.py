@@ -125,16 +125,3 @@ def network(name: str, resource: str = "", **metadata: Any) -> api.Object:
     if resource:
         metadata["annotations"] = {names.NAD_RESOURCE_NAME: resource}
     return build("NetworkAttachmentDefinition", name, metadata, spec={"config": "{}"})
-
-
-def claim_template(name: str, devices: Mapping[str, Any]) -> api.Object:
-    """Return a ResourceClaimTemplate."""
-    return build("ResourceClaimTemplate", name, spec={"spec": {"devices": devices}})
-
-
-def claiming_pod(name: str, template: str) -> api.Object:
-    """Return a pod whose container uses a claim of a template, as its author would write it."""
-    made_pod = pod(name, limits={}, terminationGracePeriodSeconds=0)
-    made_pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "devices"}]
-    made_pod["spec"]["resourceClaims"] = [{"name": "devices", "resourceClaimTemplateName": template}]
-    return made_pod

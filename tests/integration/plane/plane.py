@@ -123,7 +123,7 @@ class Plane:
     async def serve(self, module: str, *arguments: str, **environment: str) -> servers.Server:
         """Start `python -m webhook` or `-m extender` with these options; it is ended with the run at the latest."""
         self._counts[module] = self._counts.get(module, 0) + 1
-        process = servers.process(f"{module}-{self._counts[module]}", module, arguments, self.logs)
+        process = servers.build_process(f"{module}-{self._counts[module]}", module, arguments, self.logs)
         server = servers.Server(process, self.session)
         self.servers.append(server)
         return await server.start(**environment)

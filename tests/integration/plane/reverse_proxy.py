@@ -40,16 +40,10 @@ class ReverseProxy:
         return self
 
     @property
-    def port(self) -> int:
-        """Port for callers, which stays the same while the proxy runs."""
-        assert self._runner.addresses, "the proxy is not open"
-        port: int = self._runner.addresses[0][1]
-        return port
-
-    @property
     def url(self) -> str:
-        """http://127.0.0.1:PORT."""
-        return f"http://127.0.0.1:{self.port}"
+        """http://127.0.0.1:PORT, which stays the same while the proxy runs."""
+        assert self._runner.addresses, "the proxy is not open"
+        return f"http://127.0.0.1:{self._runner.addresses[0][1]}"
 
     async def close(self) -> None:
         """Stop listening and close all connections. Raises the first error of a hook."""

@@ -1,6 +1,5 @@
 """Starts our two servers as subprocesses, as a user does."""
 
-import os
 import pathlib
 import sys
 
@@ -52,18 +51,7 @@ class Server:
         return await self.process.kill()
 
 
-def command(module: str, arguments: tuple[str, ...]) -> list[str]:
-    """Return the command line of one of our servers, on free ports unless the arguments say otherwise."""
-    defaults = [
-        part
-        for option in ("--listen", "--ops-listen")
-        if not any(argument == option or argument.startswith(f"{option}=") for argument in arguments)
-        for part in (option, "127.0.0.1:0")
-    ]
-    return [sys.executable, "-m", module, *defaults, *arguments]
-
-
-def process(name: str, module: str, arguments: tuple[str, ...], logs: pathlib.Path) -> processes.Process:
-    """Return the process of one of our servers, not started yet, working in the repository's root."""
-    assert (ROOT / module / "__main__.py").exists(), f"{module}/__main__.py does not exist in {os.fspath(ROOT)}"
-    return processes.Process(name, command(module, arguments), logs=logs, cwd=ROOT)
+def build_process(name: str, module: str, arguments: tuple[str, ...], logs: pathlib.Path) -> processes.Process:
+    """Return the process of one of our servers, not started yet, on free ports unless the arguments say otherwise."""
+    ports = ("--listen=127.0.0.1:0", "--ops-listen=127.0.0.1:0")
+    return processes.Process(name, [sys.executable, "-m", module, *ports, *arguments], logs=logs, cwd=ROOT)
