@@ -21,7 +21,7 @@ POD = guard.probe
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def guarded(plane):
+async def make_guarded(plane):
     """Yield a function that makes a namespace in which the policies are enforced; it is deleted afterwards."""
     await guard.install(plane.api)
     made = []
@@ -37,14 +37,14 @@ async def guarded(plane):
         await plane.remove_namespace(name)
 
 
-async def create_denied(plane, pod: api.Object, namespace: str) -> str:
+async def read_denial(plane, pod: api.Object, namespace: str) -> str:
     with pytest.raises(api.ApiError) as refused:
         await plane.api.create(pod, namespace=namespace, dry_run=True)
     assert refused.value.status == 403
     return refused.value.message
 
 
-async def test_the_api_server_type_checks_the_admission_policies_without_warnings(plane, guarded):
+async def test_the_api_server_type_checks_the_admission_policies_without_warnings(plane, make_guarded):
     kind = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
 
     async def list_checked_policies() -> list[dict]:
@@ -61,21 +61,21 @@ async def test_the_api_server_type_checks_the_admission_policies_without_warning
         assert not policy["status"].get("typeChecking", {}).get("expressionWarnings"), policy["status"]
 
 
-async def test_an_opted_in_pod_is_denied_without_the_webhook(plane, guarded):
-    namespace = await guarded()
-    message = await create_denied(plane, POD(LABELLED), namespace)
+async def test_an_opted_in_pod_is_denied_without_the_webhook(plane, make_guarded):
+    namespace = await make_guarded()
+    message = await read_denial(plane, POD(LABELLED), namespace)
     assert f"NotInjected: pod {namespace}/p requests fabric ib (label {FABRIC}), but {NOT_INJECTED} it" in message
     assert "railwright check" in message
     assert "set the label to none" in message
     generated = POD(LABELLED)
     generated["metadata"] |= {"generateName": "rank-"}
     del generated["metadata"]["name"]
-    assert f"pod {namespace}/rank-" in await create_denied(plane, generated, namespace)
+    assert f"pod {namespace}/rank-" in await read_denial(plane, generated, namespace)
 
 
-async def test_uninjected_pods_of_an_opted_in_namespace_are_denied(plane, guarded):
-    namespace = await guarded(fabric="ib")
-    message = await create_denied(plane, POD({}), namespace)
+async def test_uninjected_pods_of_an_opted_in_namespace_are_denied(plane, make_guarded):
+    namespace = await make_guarded(fabric="ib")
+    message = await read_denial(plane, POD({}), namespace)
     assert f"NotInjected: the pod's namespace requests a fabric (label {FABRIC}), but {NOT_INJECTED} the pod" in message
     bystander, zero = POD({}), POD({})
     bystander["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "1", "example.com/licence": "1"}}
@@ -84,7 +84,7 @@ async def test_uninjected_pods_of_an_opted_in_namespace_are_denied(plane, guarde
         await plane.api.create(pod, namespace=namespace, dry_run=True)
 
 
-async def test_the_api_server_denies_exactly_the_pods_that_were_not_injected(plane, guarded):
+async def test_the_api_server_denies_exactly_the_pods_that_were_not_injected(plane, make_guarded):
     """The cases are those of the metric and `railwright check`, except states that no pod is created in."""
     made: dict[tuple, str] = {}
     system = {"kube-system", names.NAMESPACE}
@@ -107,12 +107,14 @@ async def test_the_api_server_denies_exactly_the_pods_that_were_not_injected(pla
                 await plane.api.patch("Namespace", namespace, {"metadata": {"labels": fabric}})
             else:
                 if labels not in made:
-                    made[labels] = await guarded(**{key.removeprefix("railwright.io/"): text for key, text in labels})
+                    made[labels] = await make_guarded(
+                        **{key.removeprefix("railwright.io/"): text for key, text in labels}
+                    )
                 namespace = made[labels]
             pod = missed_pods.pod(case)
             pod["metadata"]["namespace"] = namespace
             try:
-                await _expect(plane, pod, namespace, is_missed=case.label is not None)
+                await _wait_answer(plane, pod, namespace, is_missed=case.label is not None)
             except AssertionError as error:
                 wrong[name] = str(error)
     finally:
@@ -123,7 +125,7 @@ async def test_the_api_server_denies_exactly_the_pods_that_were_not_injected(pla
     assert not wrong
 
 
-async def _expect(plane, pod: api.Object, namespace: str, *, is_missed: bool) -> None:
+async def _wait_answer(plane, pod: api.Object, namespace: str, *, is_missed: bool) -> None:
     """Wait until a pod is denied or accepted with a warning, or accepted: policies see a changed label late."""
 
     async def is_answered() -> bool:
@@ -134,10 +136,10 @@ async def _expect(plane, pod: api.Object, namespace: str, *, is_missed: bool) ->
     await waiting.wait(is_answered, seconds=5, describe="the answer to follow the labels")
 
 
-async def test_a_namespace_label_replaces_the_denial_by_a_warning(plane, guarded):
+async def test_a_namespace_label_replaces_the_denial_by_a_warning(plane, make_guarded):
     for namespace, pod in (
-        (await guarded(uninjected="warn"), POD(LABELLED)),
-        (await guarded(uninjected="warn", fabric="ib"), POD({})),
+        (await make_guarded(uninjected="warn"), POD(LABELLED)),
+        (await make_guarded(uninjected="warn", fabric="ib"), POD({})),
     ):
         await plane.api.create(pod, namespace=namespace, dry_run=True)
         assert any("NotInjected: " in warning and NOT_INJECTED in warning for warning in plane.api.warnings)
@@ -155,8 +157,8 @@ LEGITIMATE = {
 }
 
 
-async def test_injected_pods_are_accepted_and_cannot_get_more_devices(plane, guarded, site, person):
-    namespace = await guarded()
+async def test_injected_pods_are_accepted_and_cannot_get_more_devices(plane, make_guarded, site, person):
+    namespace = await make_guarded()
     await site.install(POLICY, namespace)
     for name, change in LEGITIMATE.items():
         pod = POD({**LABELLED, **change.get("labels", {})}, annotations=change.get("annotations", {}))
@@ -174,10 +176,10 @@ async def test_injected_pods_are_accepted_and_cannot_get_more_devices(plane, gua
     async with aiohttp.ClientSession(connector=plane.session.connector, connector_owner=False, headers=headers) as own:
         tenant = api.Api(own, plane.api.server)
         tenant._resources = plane.api._resources  # no discovery of its own
-        await _devices_stay(tenant, namespace)
+        await _assert_devices_stay(tenant, namespace)
 
 
-async def _devices_stay(tenant: api.Api, namespace: str) -> None:
+async def _assert_devices_stay(tenant: api.Api, namespace: str) -> None:
     """T4: no way after admission leads to more devices or a place on the host network."""
 
     async def read_rejection(spec: dict, subresource: str = "") -> str:

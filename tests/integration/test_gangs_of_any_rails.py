@@ -57,7 +57,7 @@ async def hold(plane, namespace, node, count):
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def called(plane, leaves, installed):
+async def called_extender(plane, leaves, installed):
     """Configure both schedulers to call the extender for pods with claims only. Return it."""
     extender = await installed.install_extender(POLICY)
     entry = gangs.entry(installed.proxy.url, managed=[manifests.CALL])
@@ -96,8 +96,8 @@ async def run_pods(plane, namespace, extender):
 
 
 @pytest.mark.parametrize("run", [run_volcano_job, run_pods], ids=["volcano", "kube-scheduler"])
-async def test_claims_of_other_pods_decide_the_leaf_of_a_gang(plane, namespace, called, run):
-    pods = await run(plane, namespace, called)
+async def test_claims_of_other_pods_decide_the_leaf_of_a_gang(plane, namespace, called_extender, run):
+    pods = await run(plane, namespace, called_extender)
     assert sorted(map(gangs.get_node, pods)) == ["b-00"] * 4 + ["b-01", "b-02"]
     devices_of = await claim_gangs.list_devices(plane.api, namespace)
     nics = {}

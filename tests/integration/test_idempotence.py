@@ -44,7 +44,7 @@ CASES = [  # the fabric, and what other webhooks do before and after ours
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def crowded(plane, site, namespace):
+async def shared_policy(plane, site, namespace):
     """Register our webhook between two others, in a namespace with networks; yield the policy."""
     for name, resource in (("vf", "x.y/vf"), ("theirs", "")):
         await plane.api.create(manifests.network(name, resource), namespace=namespace)
@@ -67,7 +67,7 @@ async def is_seen_by_others(client: api.Api, namespace: str) -> bool:
 
 @pytest.mark.parametrize(("fabric", "before", "after"), CASES)
 async def test_a_pod_that_other_webhooks_change_too_gets_each_addition_once(
-    plane, namespace, crowded, fabric, before, after
+    plane, namespace, shared_policy, fabric, before, after
 ):
     keys = {peer.BEFORE: before, peer.AFTER: f"{after},add_annotation"}
     pod = manifests.pod("p", fabric, annotations=keys, schedulerName="nobody", automountServiceAccountToken=False)
@@ -78,6 +78,6 @@ async def test_a_pod_that_other_webhooks_change_too_gets_each_addition_once(
             assert max(Counter(item[what] for item in container.get(key, [])).values(), default=1) == 1, container
     networks = {(namespace, "vf"): "x.y/vf", (namespace, "theirs"): None}
     at = facts.ClusterFacts(namespace=namespace, namespace_labels={}, networks=networks, offered=frozenset())
-    again = admitting.plan_pod(created, crowded, at)
+    again = admitting.plan_pod(created, shared_policy, at)
     assert again.rails
     assert again.changes == (), "one more call finds nothing to do"

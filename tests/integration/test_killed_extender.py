@@ -13,7 +13,7 @@ def kill(volcano_gangs):
     """Return `kill(call)`: kill the extender during the allocate call of that number, while Volcano waits for it."""
     site = volcano_gangs.site
 
-    def arm(call: int, *, is_restarted: bool = True) -> None:
+    def kill_during(call: int, *, is_restarted: bool = True) -> None:
         call_number = site.proxy.counts["/volcano/allocate"] + call
 
         async def hook(request):
@@ -25,7 +25,7 @@ def kill(volcano_gangs):
 
         site.proxy.hook = hook
 
-    return arm
+    return kill_during
 
 
 async def test_a_gang_stays_on_its_two_leaves_after_a_restart_of_the_extender(nodes, volcano_gangs, kill):

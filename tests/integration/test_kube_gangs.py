@@ -65,7 +65,7 @@ async def test_two_gangs_at_once_do_not_share_a_leaf(plane, kube, nodes, namespa
 
 
 @contextlib.contextmanager
-def struck(kube, path: str, number: int, act):
+def act_during_call(kube, path: str, number: int, act):
     """Call `act` while kube-scheduler waits for the `number`-th answer to a path."""
     before = kube.proxy.counts[path]
 
@@ -90,7 +90,7 @@ async def test_a_gang_stays_together_when_the_extender_restarts(plane, kube, nod
         kube.proxy.backend = None
         await kube.start_extender()
 
-    with struck(kube, path, 3, restart):
+    with act_during_call(kube, path, 3, restart):
         await gangs.release(plane.api, namespace, gangs.build_gang("train", 6, **preferences), seen_by=kube.extender)
         placed = await gangs.wait_bound(plane.api, namespace, 6, f"{GROUP}=train")
     assert killed

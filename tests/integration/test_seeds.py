@@ -97,7 +97,7 @@ async def run_jobs(plane, jobs: list[dict], row: Row) -> dict[str, dict]:
 
 
 def group_by_role(pods: dict[str, dict]) -> dict[str, dict]:
-    """Return one pod of each role, in the form that `meanings.ranks_of` reads."""
+    """Return one pod of each role, in the form that `meanings.read_ranks` reads."""
     return {pod["metadata"]["labels"]["training.kubeflow.org/job-role"]: pod for pod in pods.values()}
 
 

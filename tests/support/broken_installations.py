@@ -216,7 +216,7 @@ def set_image(trees):
 
 
 def overwrite(trees):
-    """Add Events of the rotator: one that counts, one in the future, and one that is too old."""
+    """Add Events of the rotator about an overwritten caBundle: one of the last hour and an older one."""
     about = {"kind": "MutatingWebhookConfiguration", "name": "railwright"}
     for minutes, message in ((30, "cainjector overwrites it"), (90, "kubectl overwrites it")):
         when = f"{installations.NOW - dt.timedelta(minutes=minutes):%Y-%m-%dT%H:%M:%SZ}"

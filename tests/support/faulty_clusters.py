@@ -149,7 +149,7 @@ class Clusters:
         return context
 
     def kubeconfig(self, name: str, folder: pathlib.Path) -> str:
-        """Return a kubeconfig of this cluster or with this mistake; the file's path."""
+        """Write the kubeconfig of a cluster, or one with a mistake, by its name here; return its path."""
         path = folder / "kubeconfig"
         if name in _FILES:
             _FILES[name](path)
