@@ -12,7 +12,6 @@ import yaml
 pytest_plugins = [
     "api_stub",
     "child_processes",
-    "faulty_clusters",
     "plane_fixtures",
 ]  # of tests/support: needed in more than one folder
 

@@ -67,10 +67,17 @@ SAID = {  # part of the cause that is printed
 }
 
 
+@pytest.fixture(scope="module")
+def clusters(tmp_path_factory):
+    """Yield all unusable clusters, running."""
+    with faulty_clusters.Clusters(tmp_path_factory.mktemp("faulty")) as running:
+        yield running
+
+
 @pytest.fixture
-def cluster_file(faulty_clusters, tmp_path):
+def cluster_file(clusters, tmp_path):
     """Return `cluster_file(name)`: the path of a kubeconfig."""
-    return lambda name: faulty_clusters.kubeconfig(name, tmp_path)
+    return lambda name: clusters.kubeconfig(name, tmp_path)
 
 
 @pytest.fixture
@@ -130,8 +137,8 @@ def test_a_mistake_in_a_kubeconfig_is_named_with_its_fix(run, cluster_file, comm
 
 
 @pytest.mark.parametrize(("server", "mistake"), [("webhook", "no file"), ("extender", "a plugin that is missing")])
-async def test_a_server_prints_the_same_message_before_it_starts(faulty_clusters, tmp_path, server, mistake):
-    path = faulty_clusters.kubeconfig(mistake, tmp_path)
+async def test_a_server_prints_the_same_message_before_it_starts(clusters, tmp_path, server, mistake):
+    path = clusters.kubeconfig(mistake, tmp_path)
     code, out, err = await processes.run(server, "--plain-http", "--listen", "127.0.0.1:0", "--kubeconfig", path)
     assert (code, out) == (2, "")
     assert path in err

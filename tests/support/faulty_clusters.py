@@ -1,7 +1,6 @@
 """Unusable clusters, each on a real socket, and kubeconfigs with mistakes.
 
-A plugin for the fixture `faulty_clusters`, loaded by tests/conftest.py. The servers run on a thread with a loop of its
-own, so that a command may run in the test's.
+The servers run on a thread with a loop of its own, so that a command may run in the test's.
 """
 
 import asyncio
@@ -16,7 +15,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Self
 
 import api_stub
-import pytest
 import reserved_ports
 import yaml
 from aiohttp import web
@@ -237,10 +235,3 @@ _MISTAKES: Mapping[str, Callable[[dict], object]] = {
     "an auth-provider": _user({"auth-provider": {"name": "gcp", "config": {}}}),
 }
 KUBECONFIGS = (*_FILES, *_MISTAKES)
-
-
-@pytest.fixture(scope="session")
-def faulty_clusters(tmp_path_factory):
-    """Yield every cluster of this module, running."""
-    with Clusters(tmp_path_factory.mktemp("faulty")) as clusters:
-        yield clusters
