@@ -184,8 +184,8 @@ async def test_check_and_fabric_show_claimed_rails_with_the_pod_that_holds_them(
     states = {check["check"]: check["state"] for check in report["checks"] if check["subject"] == FABRIC}
     assert states["claim-devices"] == "ok", states
     view = await installed.run("fabric")
-    (line,) = (line for line in view.splitlines() if line.split()[:1] == [layout.NRI_NODE])
-    assert line.split() == [layout.NRI_NODE, "bbbb", "0", "4", "0", f"{rails.NAMESPACE}/first"]
+    claimed = [line.split() for line in view.partition(f"\n{FABRIC} ")[2].splitlines()]
+    assert [layout.NRI_NODE, "bbbb", "0", "4", "0", f"{rails.NAMESPACE}/first"] in claimed, view
 
 
 async def test_a_second_pod_gets_the_rails_once_the_first_is_deleted(installed, driver, rank):

@@ -1,6 +1,6 @@
 """Access to explanations of placements, and Events of the extender's account on the PodGroup."""
 
-import json
+import functools
 
 import pytest_asyncio
 from plane import commands, conditions, gangs, manifests, waiting
@@ -21,24 +21,18 @@ async def test_only_users_with_the_right_to_get_a_pod_may_read_its_explanation(p
     await nodes.make("gpu-0", rails=RAIL)
     await nodes.make("bare-0", rails={})
     await sites.wait_metric(extender, "railwright_cache_objects", 2, kind="nodes")
-    url = f"http://127.0.0.1:{extender.port}"
-
-    async def explain(authorization: str | None) -> tuple[int, dict]:
-        headers = {"Authorization": authorization} if authorization else {}
-        async with plane.session.get(f"{url}/explain/{namespace}/asked", headers=headers) as answer:
-            return answer.status, json.loads(await answer.read())
-
-    bearer = f"Bearer {await commands.make_token(plane, namespace)}"
-    assert (await explain(None))[0] == 401
-    assert (await explain("Bearer nonsense"))[0] == 401
-    status, refused = await explain(bearer)
+    explain = functools.partial(commands.request_explanation, plane, extender, namespace, "asked")
+    token = await commands.make_token(plane, namespace)
+    assert (await explain())[0] == 401
+    assert (await explain("nonsense"))[0] == 401
+    status, refused = await explain(token)
     assert status == 403
     assert f"may not get pods in namespace {namespace}" in refused["error"]["reason"]
 
     await commands.make_reader(plane, namespace)
 
     async def is_permitted():
-        status, _ = await explain(bearer)
+        status, _ = await explain(token)
         assert status == 404, status
         return True
 
@@ -47,7 +41,7 @@ async def test_only_users_with_the_right_to_get_a_pod_may_read_its_explanation(p
     await plane.api.create(asked, namespace=namespace)
 
     async def is_explained() -> dict:  # though no scheduler has asked about it
-        status, explanation = await explain(bearer)
+        status, explanation = await explain(token)
         assert status == 200, explanation
         return explanation
 
@@ -63,7 +57,7 @@ class Gang:
 
     def __init__(self, plane, namespace: str, extender, name: str, size: int):
         self.plane, self.namespace, self.name, self.size = plane, namespace, name, size
-        self.url = f"http://127.0.0.1:{extender.port}"
+        self.extender = extender
 
     async def make(self):
         group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": self.name}}
@@ -82,7 +76,8 @@ class Gang:
 
     async def ask(self, rank: int, nodes: list[str]) -> None:
         body = {"Pod": self.pods[rank], "Nodes": None, "NodeNames": nodes}
-        async with self.plane.session.post(f"{self.url}/scheduler/prioritize", json=body) as answer:
+        url = f"http://127.0.0.1:{self.extender.port}/scheduler/prioritize"
+        async with self.plane.session.post(url, json=body) as answer:
             assert answer.status == 200, await answer.text()
 
     async def bind(self, rank: int, node: str) -> None:
@@ -95,28 +90,19 @@ class Gang:
         """Wait until the extender has written an Event with this reason on the PodGroup, and return it."""
         return await conditions.wait_event(self.plane.api, self.namespace, reason, seconds=PATIENCE)
 
-    async def explain(self, bearer: str, rank: int) -> dict:
-        """Return the extender's explanation of a pod's gang."""
-        url = f"{self.url}/explain/{self.namespace}/{self.name}-{rank}"
-        async with self.plane.session.get(url, headers={"Authorization": f"Bearer {bearer}"}) as answer:
-            assert answer.status == 200, await answer.text()
-            return json.loads(await answer.read())["gang"]
+    async def explain(self) -> dict:
+        """Return the extender's explanation of the gang."""
+        return (await commands.explain(self.plane, self.extender, self.namespace, f"{self.name}-0"))["gang"]
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def reader(plane, namespace):
-    """Return a token of an account that can get pods in the test's namespace."""
-    return await commands.make_reader(plane, namespace)
-
-
-async def test_only_a_gang_that_never_fits_gets_an_event_on_its_pod_group(plane, namespace, nodes, extender, reader):
+async def test_only_a_gang_that_never_fits_gets_an_event_on_its_pod_group(plane, namespace, nodes, extender):
     await gangs.make_leaves(nodes, RAIL, a=3)
     holder = await Gang(plane, namespace, extender, "llm", 1).make()
     await holder.bind(0, "a-02")
     gang = await Gang(plane, namespace, extender, "train", 3).make()
 
     async def is_counted_as_held():
-        told = await gang.explain(reader, 0)
+        told = await gang.explain()
         assert told["state"] == "waiting", told
         assert told["why"][0]["message"] == "3 pods remain, each with rail0; the cluster has slots for 2"
         assert f"nvidia.com/gpu on a-02 is used by {namespace}/llm-0" in told["why"][-1]["message"]
@@ -132,4 +118,4 @@ async def test_only_a_gang_that_never_fits_gets_an_event_on_its_pod_group(plane,
     assert "it needs 4 slots, and without any other pod the eligible nodes have 3" in event["message"]
     described = await plane.kubectl("describe", "podgroups.scheduling.volcano.sh", "large", "-n", namespace)
     assert "GangNeverFits" in described
-    assert (await large.explain(reader, 0))["state"] == "never"
+    assert (await large.explain())["state"] == "never"

@@ -115,10 +115,9 @@ async def exercise_extender(plane, namespace: str, extender, nodes) -> None:
     await nodes.make("gpu-0", rails={gangs.RAILS[0]: 1}, labels={gangs.LEAF: "leaf"})
     gang = await Gang(plane, namespace, extender, "large", 2).make()
     await gang.ask(0, ["gpu-0"])
-    bearer = f"Bearer {await commands.make_token(plane, namespace)}"
-    url = f"http://127.0.0.1:{extender.port}/explain/{namespace}/large-0"
-    async with plane.session.get(url, headers={"Authorization": bearer}) as answer:
-        assert answer.status == 403
+    token = await commands.make_token(plane, namespace)
+    status, _ = await commands.request_explanation(plane, extender, namespace, "large-0", token)
+    assert status == 403
     await gang.wait_for_event("GangNeverFits")
 
 

@@ -48,16 +48,23 @@ async def make_token(on: plane.Plane, namespace: str) -> str:
     return token
 
 
+async def request_explanation(
+    on: plane.Plane, extender: servers.Server, namespace: str, name: str, token: str = ""
+) -> tuple[int, dict[str, Any]]:
+    """Request the explanation of a pod, with a token if there is one. Return the HTTP status and the answer."""
+    url = f"http://127.0.0.1:{extender.port}/explain/{namespace}/{name}"
+    async with on.session.get(url, headers={"Authorization": f"Bearer {token}"} if token else {}) as answer:
+        return answer.status, json.loads(await answer.read())
+
+
 async def explain(on: plane.Plane, extender: servers.Server, namespace: str, name: str) -> dict[str, Any]:
     """Return the explanation of a pod, once the extender has a decision on it."""
     token = await make_reader(on, namespace)
-    url = f"http://127.0.0.1:{extender.port}/explain/{namespace}/{name}"
 
     async def read() -> dict[str, Any]:
-        async with on.session.get(url, headers={"Authorization": f"Bearer {token}"}) as answer:
-            assert answer.status == 200, await answer.text()
-            explanation: dict[str, Any] = json.loads(await answer.read())
-            return explanation
+        status, explanation = await request_explanation(on, extender, namespace, name, token)
+        assert status == 200, explanation
+        return explanation
 
     return await waiting.wait(read, describe=f"an explanation of {name}")
 
