@@ -134,6 +134,7 @@ async def test_check_with_wait_stops_early_only_if_every_failure_needs_a_change(
     installation, check, monkeypatch, defects, waits
 ):
     monkeypatch.setattr(command, "_INTERVAL", 0.02)
+    monkeypatch.setattr(command, "_LASTING_RUNS", 2)
     for defect in defects:
         defect(installation.trees)
     begin = time.monotonic()

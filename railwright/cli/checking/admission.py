@@ -73,9 +73,10 @@ def check_webhook_entries(snapshot: Snapshot) -> Result:
             missing = f"{source.capitalize()}WebhookConfiguration {INSTALLATION} does not exist"
             if source == "mutating" and any(_WEBHOOKS in str(get_path(item, "data")) for item in copy):
                 return fail(
-                    f"{missing}: railwright is disabled, and ConfigMap {DISABLED} has what was deleted", _ENABLE
+                    f"{missing}: railwright is disabled, and ConfigMap {DISABLED} has the deleted configurations",
+                    _ENABLE,
                 )
-            return fail(f"{missing}: the API server does not call the webhook")
+            return fail(f"{missing}: the API server does not call the webhook", lasting=False)
     installed = {str(hook.get("name")): hook for hook in snapshot.hooks}
     expected = read_shipped_entries()
     if absent := [name for name in expected if name not in installed]:
@@ -162,7 +163,7 @@ def check_policy(snapshot: Snapshot) -> Result:
     """
     configmap, result = snapshot.find("policy"), snapshot.policy_result
     if configmap is None:
-        return fail(f"{_CONFIGMAP} does not exist in namespace {NAMESPACE}")
+        return fail(f"{_CONFIGMAP} does not exist in namespace {NAMESPACE}", lasting=False)
     if result is None:
         keys = text.join_first(configmap.get("data") or (), 5) or "nothing"
         missing = f"{_CONFIGMAP} has no key {names.POLICY_KEY}; it has {keys}"
@@ -208,7 +209,7 @@ def check_admission_policy(snapshot: Snapshot) -> Result:
         return ok("the admission policies let opted-in pods pass, because the policy is in mode warn")
     if unbound := text.join_first((name for name in own if not actions[name]), 5):
         fix = _ENABLE if snapshot.get_readable("disabled") else ""
-        return fail(f"{unbound} has no ValidatingAdmissionPolicyBinding, so it has no effect", fix)
+        return fail(f"{unbound} has no ValidatingAdmissionPolicyBinding, so it has no effect", fix, lasting=bool(fix))
     if without_deny := text.join_first((name for name in own if "Deny" not in actions[name]), 5):
         return warn(f"{without_deny} is bound without Deny: the pods it reports still run")
     return ok(text.join_first(own, 5))

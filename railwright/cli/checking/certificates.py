@@ -47,7 +47,7 @@ def check_certificates(snapshot: Snapshot, server: str) -> Result:
     pair = secret.read_pair() if secret else None
     if pair is None:
         missing = f"Secret {name} does not exist in namespace {NAMESPACE}, or lacks tls.crt or tls.key"
-        return fail(missing, _WAIT + _ROTATE)
+        return fail(missing, _WAIT + _ROTATE, lasting=installation.lacks_image(snapshot, CERTS))
     certificate = pki.load_certificate(pair)
     if certificate is None:
         return fail(

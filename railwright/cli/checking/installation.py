@@ -6,7 +6,15 @@ from typing import Any
 
 from railwright.cli.checking import rows
 from railwright.cli.checking.rows import Result, fail, ok, row, warn
-from railwright.cli.checking.snapshots import Snapshot, find_named, get_list, get_path, list_containers, require
+from railwright.cli.checking.snapshots import (
+    Snapshot,
+    find_named,
+    get_list,
+    get_map,
+    get_path,
+    list_containers,
+    require,
+)
 from railwright.cluster.installed_names import CERTS, EXTENDER, NAMESPACE, POLICY, SCHEDULER, WEBHOOK
 from railwright.fabric import text, version
 from railwright.fabric.policy import shortcomings
@@ -93,9 +101,9 @@ def check_replicas(snapshot: Snapshot, server: str) -> Result:
         if needs_policy and not snapshot.get_readable("policy"):
             missing = f"ConfigMap {POLICY} does not exist"
             detail = f"{detail}; replicas need a policy to become ready, and {missing}"
-            return fail(detail, rows.CREATE_POLICY, lasting=True)
+            return fail(detail, rows.CREATE_POLICY)
         fix = f"kubectl -n {NAMESPACE} describe pods -l {selector}; log of a running pod: {read_log}"
-        return fail(detail, fix, lasting=needs_policy)
+        return fail(detail, fix, lasting=needs_policy or lacks_image(snapshot, server))
     if stale:
         apply = "apply the roles again: {apply}"
         if server == WEBHOOK and any("resourceclaimtemplates" in line for line in stale):
@@ -112,14 +120,28 @@ def check_replicas(snapshot: Snapshot, server: str) -> Result:
 
 def _find_reasons(pod: Any) -> Iterator[str]:
     """Yield the reasons why a pod is not ready, as kubelet or the scheduler reports them."""
-    for container in get_list(pod, "status", "containerStatuses"):
-        if waiting := get_path(container, "state", "waiting"):
-            yield ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
+    yield from _list_container_reasons(pod)
     for condition in get_list(pod, "status", "conditions"):
         is_false = condition.get("type") in ("PodScheduled", "Ready") and condition.get("status") == "False"
         if is_false and condition.get("message"):
             yield str(condition["message"])
             return
+
+
+def _list_container_reasons(pod: Any) -> list[str]:
+    """Return kubelet's reason and message for each container of a pod that waits."""
+    waiting = [get_map(container, "state", "waiting") for container in get_list(pod, "status", "containerStatuses")]
+    return [": ".join(filter(None, (item.get("reason"), item.get("message")))) for item in waiting if item]
+
+
+# of kubelet with containerd and CRI-O; other errors, such as those of a registry that wants a Secret, may end
+_NO_IMAGE = re.compile(r"InvalidImageName|(?:ErrImagePull|ImagePullBackOff): .*(?:not found|manifest unknown)", re.DOTALL)
+
+
+def lacks_image(snapshot: Snapshot, server: str) -> bool:
+    """True if every pod of a server waits for an image whose name is malformed or that its registry does not have."""
+    pods = snapshot.list_server_pods(server)
+    return bool(pods) and all(any(map(_NO_IMAGE.match, _list_container_reasons(pod))) for pod in pods)
 
 
 @row("install the CLI of the installed release, or upgrade the servers: {apply}")

@@ -87,11 +87,12 @@ def check_uninjected(snapshot: Snapshot) -> Result:
         for pod in snapshot.live_pods
         if opt_in.find_missed_label(pod, labels.get(pod.metadata.namespace), accelerators, excluded) is not None
     ]
-    uncopied = [
-        f"{workload.kind.name} {workload.metadata.full_name}: {problem}"
-        for workload in _read_user_workloads(snapshot)
-        if (problem := keys.explain_uncopied_label(workload))
-    ]
+    uncopied = []
+    for workload in _read_user_workloads(snapshot):
+        of_namespace = labels.get(workload.metadata.namespace)
+        opted_in = {opt_in.find_label(template.pod, of_namespace, accelerators) for template in workload.templates}
+        if opted_in != {workload.label} and (problem := keys.explain_uncopied_label(workload)):
+            uncopied.append(f"{workload.kind.name} {workload.metadata.full_name}: {problem}")
     if _is_enforced(snapshot) and (missing or uncopied):  # otherwise the row policy says so
         share = f"{len(missing)} of {injected + len(missing)} were not injected: {text.join_first(missing, 5)}"
         return fail(_format_lines([*([share] if missing else ()), *uncopied]), "" if missing else _FIX_MANIFEST)
@@ -249,12 +250,15 @@ def _describe_excluded_namespaces(snapshot: Snapshot, policy: model.PolicyDocume
 
 _MAX_LINES = 10  # findings in the detail
 _FINISHED = frozenset({"Complete", "Completed", "Failed", "Succeeded"})  # conditions of Jobs, JobSets, Kubeflow's jobs
+_FINISHED_PHASES = frozenset({"Aborted", "Completed", "Failed", "Terminated"})  # of Volcano Jobs
 
 
 def _has_finished(workload: Any) -> bool:
-    """True for a job that has succeeded or failed."""
+    """True for a job that has succeeded, failed or been aborted."""
     conditions = map(get_mapping, get_list(workload, "status", "conditions"))
-    return any(item.get("type") in _FINISHED and item.get("status") == "True" for item in conditions)
+    if any(item.get("type") in _FINISHED and item.get("status") == "True" for item in conditions):
+        return True
+    return get_mapping(workload, "status", "state").get("phase") in _FINISHED_PHASES
 
 
 def _read_user_workloads(snapshot: Snapshot) -> Iterator[templates.Workload]:

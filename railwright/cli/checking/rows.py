@@ -47,7 +47,7 @@ class Result(msgspec.Struct, frozen=True):
     name: str = ""
     subject: str = ""
     waits_for: str = ""  # anchor of the failed row that skipped this one
-    lasting: bool = False  # True for a WARN or FAIL that does not end without a change by the operator
+    lasting: bool | None = None  # True if only a change by the operator ends this WARN or FAIL; None: by `Row.heals`
 
 
 ok = functools.partial(Result, State.OK)
@@ -75,7 +75,7 @@ class Row(msgspec.Struct, frozen=True):
     assess: Callable[..., Result]  # of the snapshot, and with `each` of one subject
     each: _Subjects | None  # None: the row has no subjects
     after: Sequence[str]  # rows whose failure skips this one
-    heals: bool  # True if controllers may end its failure without a change by the operator, so that --wait waits for it
+    heals: bool  # True if a controller may end its failure, so that --wait waits for it; a result may differ
 
 
 def row(
@@ -112,7 +112,7 @@ def run(groups: Groups, snapshot: snapshots.Snapshot) -> Iterator[Result]:
         for subject, result in results.items():
             is_problem = result.state in PROBLEMS
             hint = fill_placeholders(result.hint or item.fix, deployments) if is_problem else ""
-            lasting = is_problem and (result.lasting or not item.heals)
+            lasting = is_problem and (not item.heals if result.lasting is None else result.lasting)
             place = {"group": group, "check": item.anchor, "name": item.name, "subject": subject}
             yield msgspec.structs.replace(result, **place, hint=hint, waits_for=blocker, lasting=lasting)
 

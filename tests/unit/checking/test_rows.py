@@ -318,6 +318,54 @@ def test_a_row_has_different_fixes_for_different_causes(change, words):
     assert words in hint
 
 
+ABSENT = 'Back-off pulling image "r/railwright:9": ErrImagePull: r/railwright:9: not found'
+REFUSED = 'Back-off pulling image "r/railwright:9": ErrImagePull: 401 Unauthorized'
+
+
+def unready(*servers):
+    return [put("deployments", server, 0, "status", "readyReplicas") for server in servers]
+
+
+def wait_for_image(reason, message, pods=slice(None)):
+    """Let these pods of all servers wait for their image."""
+
+    def change(trees):
+        for pod in trees["own-pods"][pods]:
+            waiting = {"reason": reason, "message": message}
+            pod["status"] = {"containerStatuses": [{"state": {"waiting": waiting}}]}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_lasting"),
+    [
+        ([edit_policy("transport: roce", "transport: rocev2"), *unready(WEBHOOK)], True),
+        ([clear("policy"), *unready(WEBHOOK)], False),  # the next command, or Argo CD, creates it
+        ([clear("mutating")], False),
+        ([clear("mutating"), lambda trees: trees["disabled"].append(COPY)], True),
+        ([clear("admission-bindings")], False),
+        ([*unready(WEBHOOK, "railwright-certs"), clear(f"{WEBHOOK}-secret"),
+          wait_for_image("ImagePullBackOff", ABSENT)], True),
+        ([*unready(WEBHOOK), wait_for_image("InvalidImageName", "couldn't parse image name")], True),
+        ([*unready(WEBHOOK), wait_for_image("ImagePullBackOff", REFUSED)], False),  # its Secret may be created
+        ([*unready(WEBHOOK), wait_for_image("ImagePullBackOff", ABSENT, slice(1))], False),  # another image comes up
+        ([clear(f"{WEBHOOK}-secret")], False),
+    ],
+    ids=[
+        *("invalid policy", "no policy", "no webhook configuration", "railwright is disabled", "no bindings"),
+        *("absent image", "malformed image name", "image that needs a Secret", "one pod without image", "no Secret"),
+    ],
+)  # fmt: skip
+def test_failures_last_unless_a_controller_or_the_next_step_of_an_installation_ends_them(changes, is_lasting):
+    trees = installations.healthy()
+    for change in changes:
+        change(trees)
+    failed = [result for result in assess_trees(trees) if result.state is rows.State.FAIL]
+    assert failed
+    assert all(result.lasting for result in failed) == is_lasting
+
+
 def hide_schedulers(trees):
     """Remove Volcano, as where kube-scheduler is configured by a file."""
     trees["volcano"].clear()

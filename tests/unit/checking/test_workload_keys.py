@@ -112,6 +112,14 @@ def test_a_workload_whose_label_did_not_reach_its_pods_fails_the_row_uninjected(
                 "status": {"conditions": [{"type": "Complete", "status": "True"}]},
             },
         ),
+        (
+            "jobs.v1alpha1.batch.volcano.sh",
+            {
+                "metadata": {"name": "x", "namespace": "train", **OPTED_IN},
+                "spec": {"tasks": [{"name": "w", "template": {"spec": {"containers": [{"name": "c"}]}}}]},
+                "status": {"state": {"phase": "Completed"}},
+            },
+        ),
         ("rayjobs.v1.ray.io", {"metadata": {"name": "x", "namespace": "train", **OPTED_IN}, "spec": {}}),
         ("jobs.v1.batch", {"metadata": {"name": "x"}, "spec": 1}),
         (
@@ -125,13 +133,22 @@ def test_a_workload_whose_label_did_not_reach_its_pods_fails_the_row_uninjected(
         ),
     ],
     ids=[
-        *("copied", "none", "deleted", "owned", "finished", "copied by its controller", "unreadable"),
+        *("copied", "none", "deleted", "owned", "finished", "finished Volcano Job"),
+        *("copied by its controller", "unreadable"),
         *("namespace", "namespace opted out", "deleted namespace"),
     ],
 )
 def test_an_object_whose_keys_have_an_effect_or_that_is_ending_is_not_reported(source, tree):
     assert assess(source, tree).state is rows.State.OK
     assert assess(source, tree, check="uninjected").state is rows.State.OK
+
+
+@pytest.mark.parametrize(("label", "state"), [("roce", rows.State.OK), ("ib", rows.State.FAIL)])
+def test_a_workload_fails_the_row_uninjected_unless_its_namespace_opts_its_pods_in_to_the_same_fabric(label, state):
+    job = installations.build_workload("Job", "x", {}, **OPTED_IN)
+    job["spec"]["template"]["spec"] = installations.pod("x", {}, {}, gpus=8)["spec"]
+    change = broken_installations.put("namespaces", "train", label, "metadata", "labels", names.FABRIC)
+    assert assess("jobs.v1.batch", job, change=change, check="uninjected").state is state
 
 
 def test_a_pod_of_a_removed_fabric_is_named_if_its_namespace_names_another_fabric():
