@@ -200,9 +200,9 @@ async def find_pods(client: clients.Client, namespace: str, form: str, name: str
 def _drop_replaced(pods: Sequence[Pod]) -> list[Pod]:
     """Return the pods without ended ones that their Job has replaced by a pod with the same index.
 
-    While the new pod has not passed its preflight, the newest pod whose preflight failed is returned in its place: a
-    Job that tries again would otherwise hide the failure. Pods are of one Job if their names are equal before the
-    random suffix: each Job of a JobSet counts from 0.
+    Until the new pod has passed its preflight, the newest replaced pod whose preflight failed is returned too: a Job
+    that tries again would otherwise hide the failure. Pods are of one Job if their names are equal before the random
+    suffix: each Job of a JobSet counts from 0.
     """
     of_index: dict[tuple[str, int | str], list[Pod]] = {}
     for pod in pods:
@@ -215,8 +215,7 @@ def _drop_replaced(pods: Sequence[Pod]) -> list[Pod]:
         failed = [pod for pod in same if pod.status.has_ended and pod.preflight_failure]
         if failed and living and all(pod.status.phase == PENDING and not pod.has_passed_preflight for pod in living):
             kept.append(max(failed, key=lambda pod: pod.metadata.creation_timestamp or ""))
-        else:
-            kept += living or same
+        kept += living or same
     return kept
 
 

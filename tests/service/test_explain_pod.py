@@ -239,7 +239,7 @@ async def test_explain_shows_the_message_of_a_failed_preflight_and_exits_with_1(
 @pytest.mark.parametrize(
     ("successor", "chosen"),
     [
-        ({"phase": "Pending"}, "llm-0-second, the first whose preflight failed of 1 pod"),
+        ({"phase": "Pending"}, "llm-0-second, the first whose preflight failed of 2 pods"),
         ({"phase": "Running"}, "llm-0-new, the first that has not ended of 1 pod"),
         (
             {

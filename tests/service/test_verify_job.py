@@ -226,6 +226,27 @@ async def test_an_ended_pod_counts_unless_its_job_has_replaced_it(cluster, verif
     assert (found, out.startswith("did not run: ")) == (code, code == 1), out
 
 
+async def test_verify_names_a_pod_that_waits_in_the_place_of_one_whose_preflight_failed(cluster, verify):
+    index = "batch.kubernetes.io/job-completion-index"
+    stopped = {
+        "phase": "Failed",
+        "initContainerStatuses": [{"name": "railwright-preflight", "state": ENDED}],
+    }
+    for name, own, status in (
+        ("llm-0-x", "0", {"phase": "Running"}),
+        ("llm-1-old", "1", stopped),
+        ("llm-1-new", "1", {"phase": "Pending"}),
+    ):
+        pod = build_pod(name) | {"status": status}
+        pod["metadata"]["labels"][index] = own
+        cluster.pods.append(pod)
+    cluster.waiting = {"llm-1-old", "llm-1-new"}
+    # without NCCL's line about the communicator, the number of ranks is not known
+    cluster.logs = {"llm-0-x": [line for line in write_log("llm-0-x", 0, 4) if "nranks" not in line]}
+    code, out, _ = await verify("job/llm")
+    assert (code, out) == (2, "cannot tell: llm-1-new: Pending: no container has started\n")
+
+
 async def test_logs_that_cannot_be_read_are_named(cluster, verify):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     cluster.logs = {"llm-0-x": write_log("llm-0-x", 0, 4)}
