@@ -93,7 +93,7 @@ _GUARD = web.AppKey[Guard]("guard")
 
 
 def build_application(feed: Feed, guard: Guard, *, loopback: bool) -> web.Application:
-    """Return the application. `loopback`: refuse requests whose Host header is another machine's."""
+    """Return the dashboard. With `loopback`, it refuses requests whose Host header names another machine."""
     app = application.build(
         application.Rules(max_body=0),
         [
@@ -128,7 +128,7 @@ async def require_loopback(request: web.Request, handler: typedefs.Handler) -> w
 
 
 async def send_overview(request: web.Request) -> web.Response:
-    """Handle GET /api/overview."""
+    """Answer GET /api/overview with the overview as JSON; with 304 if the reader already has it."""
     await _check_permission(request)
     body = await request.app[_FEED].read()
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'

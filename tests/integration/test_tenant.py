@@ -121,7 +121,7 @@ async def test_explain_tells_a_user_with_role_edit_that_the_namespace_opts_in(pl
     code, out, _ = await person("explain", "-", "-n", namespace, stdin=json.dumps(unlabelled))
     assert (code, out.splitlines()[1]) == (
         1,
-        "not injected: the API server creates such a pod without calling railwright's webhook",
+        "not injected: the API server creates this pod without calling railwright's webhook",
     )
 
 

@@ -274,7 +274,7 @@ WEBHOOKS = {
 
 
 NO_OPT_IN = "unchanged: the pod did not opt in (no label railwright.io/fabric, or `none`)"
-WITHOUT_CALL = "not injected: the API server creates such a pod without calling railwright's webhook"
+WITHOUT_CALL = "not injected: the API server creates this pod without calling railwright's webhook"
 WHILE_DISABLED = (
     "not injected: railwright is disabled (`railwright disable`), so the API server creates such a pod without its "
     "network; to restore it: railwright enable"

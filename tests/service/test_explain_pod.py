@@ -365,7 +365,7 @@ async def test_explain_says_if_volcano_does_not_call_the_extender_for_a_pod(clus
     let_answer(cluster, state="placed", placed=1)
     code, out, err = await run("explain", "pod/p", "-n", "prod")
     assert (code, err) == (0, "")
-    assert ("warning: Volcano places this pod without railwright's extender: it asks only about" in out) == is_told
+    assert ("warning: Volcano places this pod without railwright's extender: Volcano asks only about" in out) == is_told
 
 
 @pytest.mark.parametrize(("state", "code"), [("placed", 0), ("spread", 1), ("never", 1)])

@@ -296,7 +296,7 @@ BREAKS = {
                         "Service is railwright-system/rw, expected railwright-system/railwright-webhook"),
     "expired": (issue_certificate(days=30, left=-1), "certificates", "fail", "expired"),
     "a future": (issue_certificate(days=30, left=31), "certificates", "fail", "valid only from"),
-    "soon": (issue_certificate(days=90, left=20), "certificates", "warn", "less than a third of its time is left"),
+    "soon": (issue_certificate(days=90, left=20), "certificates", "warn", "less than a third of its validity is left"),
     "another authority": (set_foreign_bundle, "ca-bundle", "fail", "namespaced-workloads.railwright.io"),
     "an empty bundle": (put_hook("policy.railwright.io", "", "clientConfig", "caBundle"), "ca-bundle", "fail",
                         "caBundle is empty"),
@@ -347,7 +347,7 @@ BREAKS = {
              "gpu-1: 0 of 1 nvidia.com/mlx5_1 allocatable"),
     "a broken rail of nobody": (
         put("nodes", "gpu-1", {names.BROKEN_RAILS: "rail0,mlx5_9"}, "metadata", "annotations"),
-        "rail-dead", "warn", "gpu-1: railwright.io/broken-rails has mlx5_9, which is no rail"),
+        "rail-dead", "warn", "gpu-1: railwright.io/broken-rails names mlx5_9, but no fabric has such a rail"),
     "bare": (lambda t: [find_named(t, "nodes", "gpu-2")["status"][w].pop("nvidia.com/mlx5_0") for w in ("capacity",
              "allocatable")],
              "rail-offered", "warn", "gpu-2 lacks nvidia.com/mlx5_0"),

@@ -16,7 +16,7 @@ from railwright.cli.checking.snapshots import (
     get_list,
     get_map,
     get_path,
-    list_excluded,
+    list_excluded_namespaces,
     read_selector,
 )
 from railwright.cluster import policies
@@ -64,7 +64,7 @@ def check_webhook_entries(snapshot: Snapshot) -> Result:
       where `Ignore` is expected, it then also blocks objects that did not opt in.
     - Each time a pod is created, the API server waits up to `timeoutSeconds` for a webhook that hangs.
 
-    Warns about a copy that is still there beside the webhooks: the next `disable` would keep the older objects in it.
+    Warns if the copy of `disable` still exists beside the webhooks: the next `disable` would keep its older objects.
     Warns about entries that this release does not have, usually left by another release.
     """
     copy = snapshot.get_readable("disabled")
@@ -99,7 +99,7 @@ def check_webhook_entries(snapshot: Snapshot) -> Result:
 
 
 def _find_differences(hook: _Hook, expected: _Hook) -> Iterator[str]:
-    """Yield each field of an installed entry that has another effect than in the shipped one."""
+    """Yield text about each field by which an installed entry has another effect than the shipped one."""
     installed = _read_compared_fields(hook)
     for field, shipped in _read_compared_fields(expected).items():
         if field in ("rules", "matchConditions", "excluded namespaces"):
@@ -111,7 +111,7 @@ def _find_differences(hook: _Hook, expected: _Hook) -> Iterator[str]:
 
 
 def _find_call_differences(hook: _Hook, expected: _Hook) -> Iterator[str]:
-    """Yield the failurePolicy and the timeoutSeconds of an installed entry, if they differ from the shipped ones."""
+    """Yield text about the failurePolicy and the timeoutSeconds of an installed entry, if they are not as shipped."""
     failure, shipped_failure = hook.get("failurePolicy", "Fail"), expected["failurePolicy"]
     if failure != shipped_failure:
         yield f"failurePolicy is {failure}, expected {shipped_failure}"
@@ -144,7 +144,7 @@ def _read_compared_fields(hook: _Hook) -> Mapping[str, set[str]]:
             for resource in rule["resources"]
         },
         **selected,
-        "excluded namespaces": list_excluded(hook),
+        "excluded namespaces": list_excluded_namespaces(hook),
     }
 
 

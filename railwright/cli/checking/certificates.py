@@ -74,7 +74,7 @@ def check_certificates(snapshot: Snapshot, server: str) -> Result:
             lasting=True,
         )
     if snapshot.now >= inventory.get_renewal_time(certificate):
-        left = "less than a third of its time is left, and it has not been renewed"
+        left = "less than a third of its validity is left, and it has not been renewed"
         return warn(f"valid until {_format_time(end)}: {left}", _READ_LOG)
     return ok(f"valid until {_format_time(end)}")
 

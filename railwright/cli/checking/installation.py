@@ -77,9 +77,9 @@ def check_replicas(snapshot: Snapshot, server: str) -> Result:
     drained. Without the extender pods are still injected, but the scheduler alone places them. Without the chart's
     scheduler, pods that name it stay Pending. Without the rotator, certificates expire.
 
-    Also warns if a server has heard nothing of a kind for five minutes, because it lacks a permission or cannot reach
-    the API server: the server decides by objects that may have changed meanwhile. Its metrics are read through the API
-    server's proxy, if you may get `pods/proxy` in railwright's namespace.
+    Also warns if a server has received nothing about a kind of objects for five minutes, because it lacks a permission
+    or cannot reach the API server: the server decides by objects that may have changed meanwhile. Its metrics are read
+    through the API server's proxy, if you may get `pods/proxy` in railwright's namespace.
     """
     deployment = get_deployment(snapshot, server)
     desired, ready = deployment["spec"]["replicas"], get_path(deployment, "status", "readyReplicas") or 0
@@ -90,7 +90,7 @@ def check_replicas(snapshot: Snapshot, server: str) -> Result:
     read_log = f"kubectl -n {NAMESPACE} logs -l {selector} --tail=-1"
     pods = {str(get_path(pod, "metadata", "name")): pod for pod in snapshot.list_server_pods(server)}
     stale = [
-        f"{name} has heard nothing of {text.join_first(kinds, 4)} from the API server for five minutes"
+        f"{name} has received nothing about {text.join_first(kinds, 4)} from the API server for five minutes"
         for name in pods
         if (kinds := snapshot.stale_kinds.get(name))
     ]
@@ -134,14 +134,15 @@ def _list_container_reasons(pod: Any) -> list[str]:
     return [": ".join(filter(None, (item.get("reason"), item.get("message")))) for item in waiting if item]
 
 
-# of kubelet with containerd and CRI-O; other errors, such as those of a registry that wants a Secret, may end
-_NO_IMAGE = re.compile(r"InvalidImageName|(?:ErrImagePull|ImagePullBackOff): .*(?:not found|manifest unknown)", re.DOTALL)
+# as containerd and CRI-O word it; other errors may end, such as that of a registry whose Secret is created later
+_ABSENT_IMAGE = r"InvalidImageName|(?:ErrImagePull|ImagePullBackOff): .*(?:not found|manifest unknown)"
 
 
 def lacks_image(snapshot: Snapshot, server: str) -> bool:
     """True if every pod of a server waits for an image whose name is malformed or that its registry does not have."""
     pods = snapshot.list_server_pods(server)
-    return bool(pods) and all(any(map(_NO_IMAGE.match, _list_container_reasons(pod))) for pod in pods)
+    waiting = [any(re.match(_ABSENT_IMAGE, reason) for reason in _list_container_reasons(pod)) for pod in pods]
+    return bool(waiting) and all(waiting)
 
 
 @row("install the CLI of the installed release, or upgrade the servers: {apply}")

@@ -6,7 +6,7 @@ Each runs once for each fabric and names it in its result, except the row about 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from railwright.cli.checking import rows
-from railwright.cli.checking.rows import Result, State, fail, ok, row, warn, warn_of
+from railwright.cli.checking.rows import Result, State, fail, ok, row, warn, warn_if_any
 from railwright.cli.checking.snapshots import Snapshot, require
 from railwright.fabric import hypernodes, intent, names, resources, text, topology
 from railwright.fabric.claims import claim_templates, inventory, objects, selectors, slices
@@ -18,7 +18,7 @@ GROUP = "nodes and rails"
 
 
 def list_fabrics(snapshot: Snapshot) -> Mapping[str, model.Fabric]:
-    """Return the fabrics with rails. A rail without a resource gets the one in its network's annotation.
+    """Return the fabrics with rails. A rail without a resource gets the resource in its network's annotation.
 
     Raises SkipError without a valid policy, or if such a network cannot be read.
     """
@@ -32,11 +32,11 @@ def list_fabrics(snapshot: Snapshot) -> Mapping[str, model.Fabric]:
     }
 
 
-def _list_pools(fabric: model.Fabric) -> list[str]:
+def _list_device_pools(fabric: model.Fabric) -> list[str]:
     return list(dict.fromkeys(rail.resource for rail in fabric.rails if rail.resource))
 
 
-def _list_accelerated(snapshot: Snapshot) -> list[object_info.NodeInfo]:
+def _list_accelerated_nodes(snapshot: Snapshot) -> list[object_info.NodeInfo]:
     """Return the nodes with at least one accelerator, healthy or not."""
     return [node for node in snapshot.cluster.nodes.values() if _has_device_of(node, snapshot.accelerators)]
 
@@ -48,8 +48,8 @@ def _has_device_of(node: object_info.NodeInfo, names_of_resources: Iterable[str]
 
 def list_nodes(snapshot: Snapshot, fabric: model.Fabric) -> list[object_info.NodeInfo]:
     """Return the nodes with accelerators and, if the fabric has device pools, with at least one pool."""
-    pools = _list_pools(fabric)
-    return [node for node in _list_accelerated(snapshot) if not pools or _has_device_of(node, pools)]
+    pools = _list_device_pools(fabric)
+    return [node for node in _list_accelerated_nodes(snapshot) if not pools or _has_device_of(node, pools)]
 
 
 @row(
@@ -87,7 +87,7 @@ def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Result:
 def _find_shortcoming(
     snapshot: Snapshot, fabric: model.Fabric, states: Mapping[Code, State], fix: str = ""
 ) -> Result | None:
-    """Return a result for the webhook's warning about a fabric with the first of these codes; None if there is none."""
+    """Return the result for the webhook's warning about a fabric with the first of these codes; None without one."""
     found = shortcomings.find_fabric_shortcomings(fabric, snapshot.accelerators, snapshot.facts)
     texts = {reason.code: reason.text for reason in found}
     return next((Result(state, texts[code], fix) for code, state in states.items() if code in texts), None)
@@ -115,13 +115,13 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Result:
         return absent
     if unbound := _find_shortcoming(snapshot, fabric, {Code.RAIL_WITHOUT_RESOURCE: State.WARN}, rows.EDIT_POLICY):
         return unbound
-    pools = _list_pools(fabric)
-    if not (with_accelerators := _list_accelerated(snapshot)):
+    pools = _list_device_pools(fabric)
+    if not (with_accelerators := _list_accelerated_nodes(snapshot)):
         return warn(
             f"no node has an accelerator ({', '.join(snapshot.accelerators)})",
             f"check the pods of the device plugins, and `accelerators` in the policy: {rows.EDIT_POLICY}",
         )
-    others = [pool for other in list_fabrics(snapshot).values() for pool in _list_pools(other)]
+    others = [pool for other in list_fabrics(snapshot).values() for pool in _list_device_pools(other)]
     nodes = [node for node in with_accelerators if _has_device_of(node, pools) or not _has_device_of(node, others)]
     missing = [
         f"{node.name} lacks {text.join_first(lacking, 2)}"
@@ -153,22 +153,22 @@ def check_rail_dead(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     Warns about nodes that have devices of a pool (`capacity`) but none allocatable. The link is down, or the device
     plugin reports them unhealthy. Devices of slices count, too: a taint `NoSchedule` or `NoExecute` takes them out.
 
-    Also warns about names in the annotation `railwright.io/broken-rails` of nodes that no fabric has. Such names are
+    Also warns if the annotation `railwright.io/broken-rails` of a node names a rail that no fabric has. Such a name is
     ignored, so that pods still get the rail that was meant.
     """
     dead = [
         f"{node.name}: 0 of {capacity // resources.UNIT} {name} allocatable"
         for node in snapshot.cluster.nodes.values()
-        for name in _list_pools(fabric)
+        for name in _list_device_pools(fabric)
         if (capacity := node.capacity.get(name)) and not node.allocatable.get(name)
     ]
     known = {rail.name for other in list_fabrics(snapshot).values() for rail in other.rails}
     misspelt = [
-        f"{node.name}: {names.BROKEN_RAILS} has {text.join_first(others, 2)}, which is no rail"
+        f"{node.name}: {names.BROKEN_RAILS} names {text.join_first(others, 2)}, but no fabric has such a rail"
         for node in list_nodes(snapshot, fabric)
         if (others := [rail for rail in node.broken_rails if rail not in known])
     ]
-    return warn_of([*dead, *misspelt])
+    return warn_if_any([*dead, *misspelt])
 
 
 @row(
@@ -181,11 +181,11 @@ def check_node_shapes(snapshot: Snapshot) -> Result:
     Skipped if the policy has no `nodeShapes`.
     """
     known = require(snapshot.require_policy().node_shapes, "the policy has no nodeShapes")
-    nodes = require(_list_accelerated(snapshot), "no node has accelerators")
+    nodes = require(_list_accelerated_nodes(snapshot), "no node has accelerators")
     shapeless = [f"{node.name} matches no shape" for node in nodes if model.find_shape(known, node.labels) is None]
     unused = shortcomings.list_unused_shapes(known, [node.labels for node in nodes])
     problems = [*shapeless, *(f"no node matches the shape {name}" for name in unused)]
-    return warn_of(problems, f"{text.format_count(len(nodes), 'node')}, {text.format_count(len(known), 'shape')}")
+    return warn_if_any(problems, f"{text.format_count(len(nodes), 'node')}, {text.format_count(len(known), 'shape')}")
 
 
 @row(
@@ -223,7 +223,7 @@ def _assess_hypernodes(snapshot: Snapshot, nodes: Sequence[object_info.NodeInfo]
     tree.replace(listed)
     problems = tree.find_problems({name: node.labels for name, node in snapshot.cluster.nodes.items()})
     outside = [f"{node.name} is in no HyperNode" for node in nodes if not tree.find_hypernodes(node.name, node.labels)]
-    return warn_of([*problems, *outside], text.format_count(len(listed), "HyperNode"), create)
+    return warn_if_any([*problems, *outside], text.format_count(len(listed), "HyperNode"), create)
 
 
 # --- rails that come as claims -------------------------------------------------------------------------------
@@ -244,7 +244,8 @@ def _list_claimed_fabrics(snapshot: Snapshot) -> Mapping[str, claim_templates.Cl
 
 
 @row(
-    f"correct what identifies the rail: kubectl get resourceslices -o yaml; {rows.EDIT_POLICY}",
+    "correct `claim` of the rails, or `claims.railAttribute`, by the attributes of the devices (kubectl get "
+    f"resourceslices -o yaml): {rows.EDIT_POLICY}",
     after="policy",
     each=_list_claimed_fabrics,
     heals=True,
@@ -292,7 +293,7 @@ def check_claim_devices(snapshot: Snapshot, fabric: claim_templates.ClaimedFabri
     ]
     counts = f"{text.format_count(len(nodes), 'node')}, {text.format_count(len(fabric.rails), 'rail')}"
     if not fabric.pair_attribute:
-        return warn_of(problems, counts)
+        return warn_if_any(problems, counts)
     with_gpus = {node: listed for node, listed in nodes.items() if _list_devices(listed, fabric.accelerator_class)}
     if not with_gpus:
         return fail(f"no node with rails has a device of DeviceClass {fabric.accelerator_class}")
@@ -302,7 +303,7 @@ def check_claim_devices(snapshot: Snapshot, fabric: claim_templates.ClaimedFabri
         fix = f"pair by an attribute that both drivers publish: {rows.EDIT_POLICY}"
         waiting = f"{text.join_first(unpaired, 4)}: pods that need a pair stay Pending there"
         return fail("; ".join([waiting, *problems[:4]]), fix)
-    return warn_of(problems, f"{counts}, paired by {fabric.pair_attribute}")
+    return warn_if_any(problems, f"{counts}, paired by {fabric.pair_attribute}")
 
 
 def _list_devices(named: _Named, device_class: str) -> list[slices.OfferedDevice]:

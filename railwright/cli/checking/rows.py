@@ -35,7 +35,7 @@ PROBLEMS = (State.FAIL, State.WARN)
 class Result(msgspec.Struct, frozen=True):
     """Result of a row for the cluster, or for one subject such as a fabric, as `-o json` prints it.
 
-    `run` fills the fields after `unread`.
+    `run` fills `group` and the fields after it.
     """
 
     state: State
@@ -56,7 +56,7 @@ fail = functools.partial(Result, State.FAIL)
 skip = functools.partial(Result, State.SKIP)  # the detail is the reason
 
 
-def warn_of(problems: Iterable[str], good: str = "", fix: str = "") -> Result:
+def warn_if_any(problems: Iterable[str], good: str = "", fix: str = "") -> Result:
     """Return a warning with the first problems, or a passed result with the detail `good` if there is none."""
     listed = text.join_first(problems, 4)
     return warn(listed, fix) if listed else ok(good)
@@ -66,7 +66,7 @@ _Subjects = Callable[[snapshots.Snapshot], Mapping[str, Any]]  # lists the subje
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One check. `anchor` is its permanent identifier, in JSON and in the documentation."""
+    """One check, with its fix. `anchor` is its permanent identifier, in JSON and in the documentation."""
 
     anchor: str
     name: str  # states the healthy condition

@@ -124,7 +124,7 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     placed within a minute after the extender's pods became ready do not count, because the former ones may have
     answered. The metric is read through the API server's proxy, by the permission to get `pods/proxy` in railwright's
     namespace, which the role `edit` has. Without that permission, or where a NetworkPolicy closes the port of the
-    metrics, nothing is said about requests.
+    metrics, the row does not warn about missing requests.
     """
     installation.get_deployment(snapshot, EXTENDER)
     pool = {node.name for node in nodes.list_nodes(snapshot, fabric)}
@@ -146,7 +146,7 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     if others := [pod for pod in pods if configuration.get_scheduler(pod) != chosen]:
         placed_by = text.join_first(sorted(map(configuration.get_scheduler, others)), 3)
         listed = text.join_first([pod.metadata.full_name for pod in others], 4)
-        problems.append(f"{placed_by} has placed {listed}, and the scheduler of these nodes is {chosen}")
+        problems.append(f"{placed_by} has placed {listed}, but the scheduler of these nodes is {chosen}")
     if unanswered := _describe_unanswered(snapshot, injected):
         return warn("; ".join([unanswered, *problems]), _UNREACHED)
     if problems:
@@ -157,9 +157,9 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Result:
 
 
 def _describe_unanswered(snapshot: Snapshot, injected: Sequence[views.Pod]) -> str:
-    """Return the pods that were placed although the extender has answered no scheduler; "" if there are none.
+    """Return text that names the pods which were placed although the extender has answered no scheduler.
 
-    Also "" unless the metrics of all its pods could be read.
+    Return "" if there are none, or unless the metrics of all pods of the extender could be read.
     """
     asked = snapshot.list_server_pods(EXTENDER)
     answered = [snapshot.scheduler_requests.get(get_path(pod, "metadata", "name")) for pod in asked]
@@ -175,4 +175,5 @@ def _describe_unanswered(snapshot: Snapshot, injected: Sequence[views.Pod]) -> s
     placed = [pod.metadata.full_name for pod in injected if pod.status.bound_at > since]
     if not placed:
         return ""
-    return f"the extender's pods have answered no scheduler; placed after {since}: {text.join_first(placed, 4)}"
+    listed = text.join_first(placed, 4)
+    return f"the extender's pods have answered no scheduler, but these pods were placed after {since}: {listed}"

@@ -59,7 +59,7 @@ def read_selector(tree: Any) -> Sequence[tuple[str, str, Sequence[str]]]:
     return [*expressions, *((key, "In", [value]) for key, value in get_map(tree, "matchLabels").items())]
 
 
-def list_excluded(hook: Any) -> set[str]:
+def list_excluded_namespaces(hook: Any) -> set[str]:
     """Return the names of the namespaces that a webhook entry's namespaceSelector excludes."""
     excluding = [item for item in read_selector(hook.get("namespaceSelector")) if item[:2] == (NAME_LABEL, "NotIn")]
     return {name for _, _, values in excluding for name in values}
@@ -88,7 +88,7 @@ class Source(msgspec.Struct, frozen=True):
 
     @property
     def right(self) -> str:
-        """The permission to read it, as for `kubectl auth can-i`."""
+        """The permission to read the source, as for `kubectl auth can-i`."""
         return errors.parse_permission("GET", self.path) or f"get {self.path}"
 
     @property
@@ -161,7 +161,7 @@ def require(value: _Value | None, reason: str) -> _Value:
 
 @dataclasses.dataclass(eq=False)
 class Snapshot:
-    """Snapshot of a cluster. `now` is the caller's clock."""
+    """The objects of a cluster that checks read, at one moment: `now`, by the caller's clock."""
 
     now: dt.datetime
     server: str = ""
@@ -171,7 +171,7 @@ class Snapshot:
     # by fabric, what the API server answers to a dry run of creating a pod: the pod after admission, or the error
     dry_runs: dict[str, views.Pod | errors.ClusterError] = dataclasses.field(default_factory=dict)
     scheduler_requests: dict[str, int] = dataclasses.field(default_factory=dict)  # answered, by pod of the extender
-    # by pod of webhook and extender, the kinds of which it has heard nothing from the API server for _STALE_SECONDS
+    # by pod of webhook and extender, the kinds about which it has received nothing for _STALE_SECONDS
     stale_kinds: dict[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
     def require_sources(self, *sources: str) -> None:
@@ -272,7 +272,7 @@ class Snapshot:
     def excluded_namespaces(self) -> set[str]:
         """The namespaces that the webhook configuration excludes."""
         own = next((hook for hook in self.hooks if hook.get("name") == "pods.railwright.io"), {})
-        return list_excluded(own) | {"kube-system", NAMESPACE}
+        return list_excluded_namespaces(own) | {"kube-system", NAMESPACE}
 
     @property
     def workloads(self) -> Sequence[tuple[frameworks.WorkloadKind, Any]]:

@@ -15,7 +15,7 @@ _CALL_SECONDS = 15.0  # per API call; a user is waiting
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Return the exit code of `checking.command.check`, or of --explain, which needs no cluster."""
+    """Run `railwright check` and return its exit code. With --explain, no cluster is needed."""
     if arguments.explain is not None:
         from railwright.cli.checking import command
 

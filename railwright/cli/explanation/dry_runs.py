@@ -26,7 +26,7 @@ _DENIED = re.compile(r'admission webhook "(?:namespaced-)?pods\.railwright\.io" 
 _NOT_INJECTED = re.compile(rf"ValidatingAdmissionPolicy '.*? denied request: {AdmissionCode.NOT_INJECTED}: ", re.ASCII)
 _CALL_FAILED = "failed calling webhook "
 _NO_RIGHT = "forbidden: User "  # of RBAC; a rejection by admission names the pod instead
-_UNCALLED = "the API server creates such a pod without calling railwright's webhook"
+_UNCALLED = "the API server creates this pod without calling railwright's webhook"
 _UNWARNED = (
     "the webhook has not warned, because enforcing would add only a record, or because the API server does not call "
     "it; to see which: railwright check"
@@ -47,7 +47,10 @@ _UNENFORCED_OUTCOMES = {  # by the code of a warning
 
 
 async def preview_by_dry_run(client: clients.Client, template: templates.Template) -> previews.AdmissionPreview:
-    """Return the preview of a template's pod by a dry run. Raise UnreadableError (no right) and ClusterError."""
+    """Return the preview of a template's pod by a dry run.
+
+    Raises ClusterError, and UnreadableError without the right to create pods.
+    """
     pod = template.pod
     preview = previews.AdmissionPreview(
         template=template, before=pod, after=pod, source=f"a dry run in namespace {template.namespace}"

@@ -66,7 +66,7 @@ def _read_templates(arguments: argparse.Namespace, namespace: str) -> Sequence[t
 
 
 def _preview_by_file(arguments: argparse.Namespace, namespace: str) -> Sequence[previews.AdmissionPreview]:
-    """Apply the policy of a file with the webhook's code."""
+    """Return the preview of each pod of the files by the policy of a file, which the webhook's code applies."""
     policy = object_files.read_policy(arguments.policy)
     objects = {} if arguments.snapshot is None else object_files.read_snapshot(arguments.snapshot)
     caches, source = previews.fill_caches(objects), f"the policy in {arguments.policy}, because --policy was given"
@@ -77,7 +77,10 @@ def _preview_by_file(arguments: argparse.Namespace, namespace: str) -> Sequence[
 
 
 def _preview_by_cluster(arguments: argparse.Namespace, namespace: str) -> Sequence[previews.AdmissionPreview]:
-    """Dry-run the pods. Raise UnreadableError for an invalid pod, and if the webhook cannot be asked."""
+    """Return the preview of each pod of the files by a dry run in the cluster.
+
+    Raises UnreadableError for an invalid pod, and if the cluster cannot be reached.
+    """
     pod_templates = _read_templates(arguments, namespace)
 
     async def ask_all(client: clients.Client) -> Sequence[previews.AdmissionPreview]:
@@ -131,7 +134,7 @@ def _print_preview(preview: previews.AdmissionPreview) -> None:
         for line in itertools.islice(difference, 2, None):  # the first two name files
             output.print_styled((line, _DIFFERENCES.get(line[:1], "dim")))
         print()
-    recorded.print_text(preview)
+    recorded.print_injection(preview)
     print()
 
 

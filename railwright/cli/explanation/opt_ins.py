@@ -1,4 +1,4 @@
-"""Finds the label that opts a pod in, and why a pod is not injected all the same, as far as the caller may read it."""
+"""Finds the label that opts a pod in, and why an opted-in pod is not injected, as far as the caller may read it."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from railwright.fabric.workloads import registry
 
 
 class OptIn(NamedTuple):
-    """The label by which a pod opted in, None for every other pod, and why the label is rejected, unknown or void."""
+    """The label that opts a pod in, None without such a label, and why it is rejected, not known or without effect."""
 
     label: str | None
     refusal: str = ""  # why admission rejects the label, and the fix

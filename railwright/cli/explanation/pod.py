@@ -103,9 +103,9 @@ async def _explain_unasked(client: clients.Client, pod: views.Pod) -> str:
     if not managed or not accelerators.list_mentioned(pod).isdisjoint(managed):
         return ""
     return (
-        "Volcano places this pod without railwright's extender: it asks only about pods that request "
-        f"{' or '.join(managed)}; complete its managedResources (railwright policy scheduler-config prints them), then "
-        "create the pod again"
+        "Volcano places this pod without railwright's extender: Volcano asks only about pods that request "
+        f"{' or '.join(managed)}; complete Volcano's managedResources by what railwright policy scheduler-config "
+        "prints, then create the pod again"
     )
 
 
@@ -184,7 +184,7 @@ _STYLES = {
 }
 
 
-def print_text(record: PodRecord) -> None:
+def print_record(record: PodRecord) -> None:
     """Print the injection, then the extender's explanation, otherwise the state of the pod."""
     place = f" on node {record.node}" if record.node else ""
     injection = record.uninjected or (record.summary if record.fabric else record.no_opt_in or "did not opt in")
@@ -195,7 +195,7 @@ def print_text(record: PodRecord) -> None:
         output.print_styled((record.preflight_warning, "yellow"))
     if record.kubelet_warning:
         output.print_styled((f"not running: {record.kubelet_warning}", "yellow"))
-    recorded.print_text(record)
+    recorded.print_injection(record)
     if record.unasked:
         output.print_styled((f"warning: {record.unasked}", "yellow"))
     if record.placement is not None:
@@ -292,7 +292,7 @@ def explain(arguments: argparse.Namespace, form: str, name: str) -> int:
     if formats.is_document(arguments.output):
         formats.print_document(record, arguments.output)
     else:
-        print_text(record)
+        print_record(record)
     if note:
         output.print_note(note)
     is_worse = record.state in (overview_types.NEVER, overview_types.SPREAD)

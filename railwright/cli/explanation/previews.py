@@ -66,7 +66,7 @@ def build_review(created: Tree, kind: reviews.GroupVersionKind, namespace: str) 
 def preview_admission(
     template: templates.Template, policy: policies.Policy, caches: state.State, source: str = "the policy in a file"
 ) -> AdmissionPreview:
-    """Return the preview of a template."""
+    """Return the preview of a template's pod: the webhook's code decides by this policy and these caches."""
     body = build_review(template.pod, POD, template.namespace)
     cluster = template.add_facts(caches.build_facts(template.namespace), policy.document.accelerators)
     answer = pods.answer_review(body, policy, lambda _: cluster)

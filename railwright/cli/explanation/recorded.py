@@ -98,7 +98,7 @@ def _list_changes(pod: views.Pod, record: intent.Record) -> Iterator[Change]:
     for container in pod.spec.containers:
         if (amount := container.requests.get(names.MANAGED_RESOURCE)) is not None:
             request = f"{container.name}: request of {names.MANAGED_RESOURCE} {text.quote(str(amount))}"
-            yield Change("", request, "schedulers call the extender only for pods that name a managed resource")
+            yield Change("", request, "schedulers call the extender only for pods that request a managed resource")
 
 
 def _list_values(pod: views.Pod, record: intent.Record, name: str) -> Iterator[str]:
@@ -116,7 +116,7 @@ def _list_values(pod: views.Pod, record: intent.Record, name: str) -> Iterator[s
 _COLUMNS = (formats.Column("change"), formats.Column("why", wrap=True))
 
 
-def print_text(injection: Injection) -> None:
+def print_injection(injection: Injection) -> None:
     """Print the changes with their reasons, the topology, warnings, kept settings of the pod, and skipped entries.
 
     The entry `found` is printed as a note: its reason names libraries that do not read the init container's files.

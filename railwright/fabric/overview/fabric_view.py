@@ -49,7 +49,7 @@ class FabricView:
         self.summary = self._build_summary()
 
     def refresh(self, ranks: Ranks) -> Iterator[None]:
-        """Compute all nodes. Yields between slices so that the caller can pause."""
+        """Build the leaves with all nodes, and the summary. Yields after each slice, so that the caller can pause."""
         rows_by_leaf: dict[topology.Domain, list[overview_types.Node]] = defaultdict(list)
         for count, node in enumerate(list(self._cluster.nodes.values()), 1):
             if self._belongs_to_fabric(node):

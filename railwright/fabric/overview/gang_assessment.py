@@ -211,7 +211,7 @@ class Assessor:
             key=gang.key,
             name=membership.find_gang_name(known[0], gang.key) if known and membership.find_gang(known[0]) else name,
             namespace=namespace,
-            fabric=_find_fabric(_find_with_rails(opted_in, policy), policy)[0],
+            fabric=_find_fabric(_find_pod_with_rails(opted_in, policy), policy)[0],
             colour=colour,
             size=gang.size,
             placed=gang.placed,
@@ -226,7 +226,7 @@ class Assessor:
         accelerators = policy.document.accelerators if policy else ()
         pods = [pod for member in members if (pod := self.cluster.pods.get(member.uid)) is not None]
         pods.sort(key=lambda pod: sum(pod.requests.get(name, 0) for name in accelerators), reverse=True)
-        return _find_with_rails(pods, policy)
+        return _find_pod_with_rails(pods, policy)
 
     def _ignore_mixed_selectors(
         self, gang: GangMembers, request: scheduling_request.SchedulingRequest
@@ -274,7 +274,9 @@ def _find_fabric(pod: object_info.PodInfo | None, policy: policies.Policy | None
     return intent.find_fabric(pod.reduced, policy.document)
 
 
-def _find_with_rails(pods: Sequence[object_info.PodInfo], policy: policies.Policy | None) -> object_info.PodInfo | None:
+def _find_pod_with_rails(
+    pods: Sequence[object_info.PodInfo], policy: policies.Policy | None
+) -> object_info.PodInfo | None:
     """Return the first pod that has rails, otherwise the first. A driver pod may have no rails, and another fabric."""
     for pod in pods:
         fabric = _find_fabric(pod, policy)[1]
@@ -327,11 +329,11 @@ def _assess_placed(
         best=round(max(placement.bandwidth, plan.bandwidth if is_spread else 0.0), 3),
         leaves=leaves,
         min_leaves=min(leaves, len(plan.leaves)) if is_spread else leaves,
-        why=(*((_describe_better(placement, plan),) if is_spread else ()), *placement.causes),
+        why=(*((_explain_better_plan(placement, plan),) if is_spread else ()), *placement.causes),
     )
 
 
-def _describe_better(placement: placement_result.PlacementResult, plan: planner.Plan) -> reason.Reason:
+def _explain_better_plan(placement: placement_result.PlacementResult, plan: planner.Plan) -> reason.Reason:
     pods, leaves = (
         text.format_count(sum(placement.leaves.values()), "pod"),
         text.format_count(len(placement.leaves), "leaf"),

@@ -25,7 +25,7 @@ _MAX_ASSESSED = 32  # gangs that a refresh assesses: each takes milliseconds
 Policy = Callable[[], policies.Policy | None]
 
 
-class _Assessed(NamedTuple):
+class _CachedAssessment(NamedTuple):
     """An assessment with the gang and the cluster versions that it depends on."""
 
     version: int  # of the sources
@@ -51,7 +51,7 @@ class OverviewBuilder:
         self._views: dict[str, fabric_view.FabricView] = {}
         self._members: dict[membership.GangKey, gang_assessment.GangMembers] = {}
         self._colours: dict[membership.GangKey, int] = {}
-        self._assessments: dict[membership.GangKey, _Assessed] = {}
+        self._assessments: dict[membership.GangKey, _CachedAssessment] = {}
         self._gangs: dict[membership.GangKey, overview_types.Gang] = {}
 
     # --- reading ----------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class OverviewBuilder:
         for key in sorted(ages, key=lambda key: (ages[key], key))[:limit]:
             if ages[key] != self._version:
                 gang = self._members[key]
-                self._assessments[key] = _Assessed(self._version, gang, self._assessor.assess(gang))
+                self._assessments[key] = _CachedAssessment(self._version, gang, self._assessor.assess(gang))
                 yield
 
     def _describe_gang(self, gang: gang_assessment.GangMembers) -> overview_types.Gang:

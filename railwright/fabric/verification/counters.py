@@ -140,7 +140,7 @@ def _parse_number(value: str) -> int:
 
 
 def _choose_counters(counters: Mapping[str, int]) -> tuple[int, int]:
-    """Return bytes sent and received by the first pair of names that a port has."""
+    """Return the bytes that a port sent and received, from the first pair of `_COUNTERS` that the port has."""
     pairs = [(sent, received, unit) for sent, received, unit in _COUNTERS if sent in counters and received in counters]
     return next(((counters[sent] * unit, counters[received] * unit) for sent, received, unit in pairs), (0, 0))
 
@@ -148,7 +148,7 @@ def _choose_counters(counters: Mapping[str, int]) -> tuple[int, int]:
 def assess(
     readings: Mapping[str, tuple[Reading, Reading]], expected: Mapping[str, int], unread: Collection[str] = ()
 ) -> Report:
-    """Compare two readings of each pod.
+    """Return the report on the traffic between two readings of each pod.
 
     `expected` is the number of rails of pods that have no rails.json; `unread` are pods that could not be read.
     """

@@ -112,7 +112,7 @@ def _record_virtual_device(process: Process, match: re.Match[str]) -> None:
 
 
 def _add(field: str, value: str) -> Callable[[Process, re.Match[str]], None]:
-    """Return the function that adds a text with the groups of the match to a set of the process."""
+    """Return a function that fills the text `value` from a match, and adds it to a set (`field`) of a process."""
     return lambda process, match: getattr(process, field).add(value.format(match[0], **match.groupdict()))
 
 

@@ -221,7 +221,7 @@ def _find_state(evidence: _Evidence, expected: ExpectedRails, rails: int | None)
 
 
 def _format_rails(rails: int, present: int | None, missing: Sequence[str], ports: Collection[logs.Port]) -> str:
-    """Return how many rails are present, and which are missing; the ports that are present if that is not known."""
+    """Return how many rails are present, and which are missing; if that is not known, which ports are present."""
     if missing:  # ports of other devices, such as NICs for storage, are no rails
         return f"{text.format_count(rails, 'rail', part=rails - len(missing))}, missing {', '.join(missing)}"
     named = f" ({', '.join(_format_ports(ports))})" if ports else ""
@@ -267,7 +267,7 @@ def _collect_reasons(pods: Sequence[Pod], silent: Collection[int], summary: logs
 
 
 def _group_reasons(pods: Sequence[Pod]) -> Iterator[str]:
-    """Yield each reason once, after the pods that it is about."""
+    """Yield each reason once, preceded by the names of its pods."""
     by_reason: dict[str, list[str]] = {}
     for pod in pods:
         for reason in pod.why:

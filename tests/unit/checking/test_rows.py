@@ -200,7 +200,7 @@ OUTCOMES = [
 
 
 @pytest.mark.parametrize(("change", "check", "state", "words"), OUTCOMES)
-def test_a_row_tells_cases_apart_by_state_and_detail(change, check, state, words):
+def test_a_row_has_a_different_state_or_detail_for_each_cause(change, check, state, words):
     trees = installations.healthy()
     change(trees)
     results = [result for result in assess_trees(trees) if result.check == check]
@@ -414,7 +414,9 @@ def test_a_server_that_lost_its_rights_is_named_with_the_kinds_and_the_commands(
     results = run_checks(installations.build_snapshot(trees, stale_kinds=stale))
     [row] = [result for result in results if result.state is not rows.State.OK and result.hint]
     assert (row.check, row.subject, row.state) == ("replicas", WEBHOOK, rows.State.WARN)
-    assert row.detail == f"{WEBHOOK}-1 has heard nothing of namespaces, nodes from the API server for five minutes"
+    assert (
+        row.detail == f"{WEBHOOK}-1 has received nothing about namespaces, nodes from the API server for five minutes"
+    )
     assert "kubectl -n railwright-system logs -l app.kubernetes.io/" in row.hint
     assert "apply the roles again: helm upgrade fabric-team CHART" in row.hint
     stale = {f"{WEBHOOK}-0": ["resourceclaimtemplates"]}
@@ -439,7 +441,7 @@ def build_silent_extender(minutes, scheduler="volcano"):
 @pytest.mark.parametrize(
     ("minutes", "counts", "words"),
     [
-        (20, (0, 0), "the extender's pods have answered no scheduler; placed after "),
+        (20, (0, 0), "the extender's pods have answered no scheduler, but these pods were placed after "),
         (20, (0, 7), ""),
         (20, (0,), ""),  # the metrics of the other replica could not be read
         (29.5, (0, 0), ""),  # a replica that was replaced then may have answered
@@ -462,7 +464,7 @@ def test_another_scheduler_that_places_pods_of_the_fabric_is_named():
     trees = build_silent_extender(20, scheduler="default-scheduler")
     results = assess_trees(trees, scheduler_requests={f"{EXTENDER}-{index}": 0 for index in range(2)})
     [result] = [row for row in results if row.check == "schedulers" and row.subject == "roce"]
-    assert "have answered no scheduler; " in result.detail
+    assert "have answered no scheduler, but these pods were placed after " in result.detail
     assert result.detail.endswith("; default-scheduler has placed train/a, and the scheduler of these nodes is volcano")
 
 

@@ -27,7 +27,7 @@ def render(capsys):
         tree = {"metadata": metadata, "spec": {"nodeName": explanation.get("node", "")}}
         record = pod.build_record(msgspec.convert(tree, job_pods.Pod))
         answer = msgspec.json.decode(body, type=overview_types.Explanation)
-        pod.print_text(msgspec.structs.replace(record, placement=answer))
+        pod.print_record(msgspec.structs.replace(record, placement=answer))
         return capsys.readouterr().out.splitlines()
 
     return print_explanation
@@ -70,7 +70,7 @@ def test_the_scheduler_that_decides_where_the_gang_runs_is_named(capsys):
     record = {"scheduler": "Volcano", "mode": "required", "reason": reason}
     metadata = {"name": "p", "namespace": "prod", "annotations": {"railwright.io/topology": json.dumps(record)}}
     made = pod.build_record(msgspec.convert({"metadata": metadata}, job_pods.Pod))
-    pod.print_text(made)
+    pod.print_record(made)
     assert (
         "topology: Volcano decides where the gang runs; TopologyNotWritten: with spec.minAvailable"
         in capsys.readouterr().out

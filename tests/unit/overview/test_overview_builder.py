@@ -123,7 +123,7 @@ def test_a_node_with_gpus_and_no_device_plugin_has_dead_rails_and_a_node_without
     assert [(node.name, node.rails) for leaf in seen.leaves.values() for node in leaf.nodes] == [("gpu-0", "dddd")]
 
 
-def test_announced_pods_of_a_gang_do_not_count_as_users_when_it_is_assessed():
+def test_an_assessed_gang_does_not_compete_with_its_own_announced_pods():
     cluster = Cluster(placing.build_leaves(a=2), gang("a-00", ""))
     waiting = placing.build_pod("g-1", group="g")
     cluster.state.assumed.assume(placing.build_assumed_pod(waiting, "a-01"))

@@ -83,7 +83,7 @@ def test_counters_tell_tcp_from_an_idle_job():
     assert none.line.startswith("cannot tell: no pod can read counters of an RDMA device")
 
 
-def test_without_a_preflight_the_busiest_ports_are_the_rails_that_are_expected():
+def test_without_a_preflight_the_busiest_ports_count_as_the_expected_rails():
     start = read({"mlx5_0": (0, 0), "mlx5_1": (0, 0), "mlx5_9": (0, 0)})
     end = read({"mlx5_0": (GIGABYTE, 0), "mlx5_1": (0, 0), "mlx5_9": (0, 0)}, uptime=15)
     assert counters.assess({"w-0": (start, end)}, {"w-0": 2}).line.startswith("RDMA on 1 of 2 rails")
@@ -116,7 +116,7 @@ def test_the_counter_command_reads_the_counters_of_each_kind_of_device(tmp_path,
     ]
 
 
-def test_python_is_asked_for_the_counters_that_sysfs_lacks(tmp_path):
+def test_the_counter_command_runs_python_if_sysfs_has_no_counters(tmp_path):
     """As in a pod whose devices are the node's; tests/e2e/rdma runs the code on a kernel that has such devices."""
     python = tmp_path / "python3"
     python.write_text('#!/bin/sh\necho "$2" > "$0.code"; echo mlx5_0/ports/1 hw_counters/sent_pkts 5')
