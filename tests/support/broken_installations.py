@@ -421,7 +421,7 @@ BREAKS = {
         "Namespace train: fabric roce may not be used in it: "),
     "a pod of a scheduler that does not ask": (
         place("notebook", "team-scheduler", injected=False), "schedulers", "warn",
-        "team-scheduler has placed train/notebook, and the scheduler of these nodes is volcano"),
+        "team-scheduler has placed train/notebook, but the scheduler of these nodes is volcano"),
     "no image": (add_unpulled_preflight, "preflight", "fail",
                  "image site/railwright:1 of init container railwright-preflight cannot be pulled: back-off (pod"),
     "failed preflights": (

@@ -384,17 +384,17 @@ UNSEEN = (
         (
             (place("a", "volcano", "nvidia.com/mlx5_0"), place("b", "volcano", "nvidia.com/mlx5_0"),
              place("c", "", "nvidia.com/mlx5_0")),
-            "warn", "default-scheduler has placed train/c, and the scheduler of these nodes is volcano",
+            "warn", "default-scheduler has placed train/c, but the scheduler of these nodes is volcano",
         ),
         ((hide_schedulers,), "skip", "no pod with accelerators runs there"),
         ((hide_schedulers, place("a", "site"), place("b", "site")), "skip", f"site, 2 pods; {UNSEEN}"),
         ((edit_policy("preset: topograph", "preset: topograph, schedulerName: site"), place("a", "site")), "skip",
          f"site, 1 pod; {UNSEEN}"),
         ((hide_schedulers, place("a", "site"), place("b", "other", injected=False)), "warn",
-         "other has placed train/b, and the scheduler of these nodes is site"),
+         "other has placed train/b, but the scheduler of these nodes is site"),
         ((edit_policy("preset: topograph", "preset: topograph, schedulerName: railwright-scheduler"),
           place("a", "volcano", "nvidia.com/mlx5_0")), "warn",
-         "volcano has placed train/a, and the scheduler of these nodes is railwright-scheduler"),
+         "volcano has placed train/a, but the scheduler of these nodes is railwright-scheduler"),
         ((drop("deployments", EXTENDER), place("a", "site")), "skip",
          "Deployment railwright-extender is not installed: gangs are placed without railwright"),
     ],
@@ -465,7 +465,7 @@ def test_another_scheduler_that_places_pods_of_the_fabric_is_named():
     results = assess_trees(trees, scheduler_requests={f"{EXTENDER}-{index}": 0 for index in range(2)})
     [result] = [row for row in results if row.check == "schedulers" and row.subject == "roce"]
     assert "have answered no scheduler, but these pods were placed after " in result.detail
-    assert result.detail.endswith("; default-scheduler has placed train/a, and the scheduler of these nodes is volcano")
+    assert result.detail.endswith("; default-scheduler has placed train/a, but the scheduler of these nodes is volcano")
 
 
 @pytest.mark.parametrize(
