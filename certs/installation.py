@@ -217,9 +217,8 @@ def _format_pair(
 
 
 def _format_keyring(keyring: rotation.Keyring) -> dict[str, bytes | None]:
-    signer = keyring.active_ca or pki.KeyPair(
-        b"", b""
-    )  # empty instead of absent, because kubernetes.io/tls requires both
+    # empty instead of absent without a CA, because kubernetes.io/tls requires both keys
+    signer = keyring.active_ca or pki.KeyPair(b"", b"")
     next_pair = _format_pair(keyring.next_ca, "next.crt", "next.key")
     return {**_format_pair(signer), **next_pair, "ca.crt": keyring.bundle}
 

@@ -34,7 +34,7 @@ TARGETS = {  # a set of values -> the templates of which it is the source, with 
     },
 }
 _MISSING = (
-    "manifests/charting/render.py: Helm 3 is missing. Install it (https://helm.sh/docs/intro/install) set HELM to the "
+    "manifests/charting/render.py: Helm 3 is missing. Install it (https://helm.sh/docs/intro/install), set HELM to the "
     "path of the program, or build it: python tests/integration/build.py\n"
 )
 
