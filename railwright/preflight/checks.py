@@ -286,14 +286,14 @@ def _check_addresses(view: resolution.ContainerView, gid: hosts.Gid, where: str)
     if addresses is not None and gid.address not in addresses:
         yield Problem(
             where,
-            f"address {gid.address} of its GID is outside nccl.addressRange {addresses}",
+            f"GID address {gid.address} is outside nccl.addressRange {addresses}",
             "correct `nccl.addressRange` in the policy, or the IPAM of the network; a pod without IPv6 addresses may "
             "have disable_ipv6=1",
         )
     elif family and gid.address.version != (6 if family == "AF_INET6" else 4):
         is_authors = expected.ADDRESS_FAMILY in view.expectations.environment
-        what = f"address {gid.address} of its GID is not of the family in {expected.ADDRESS_FAMILY} ({family[:20]})"
-        fix = f"correct or remove the variable in the {'pod' if is_authors else 'policy'}"
+        what = f"GID address {gid.address} is not of the family {expected.ADDRESS_FAMILY}={family[:20]}"
+        fix = f"correct or remove {expected.ADDRESS_FAMILY} in the {'pod' if is_authors else 'policy'}"
         yield Problem(where, what, fix, stated=not is_authors)
 
 

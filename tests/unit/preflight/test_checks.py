@@ -142,7 +142,7 @@ def test_addresses_outside_the_stated_range_stop_the_pod(tmp_path):
     for whole in ("192.168.0.0/16", "192.168.7.7/16"):
         assert run(tmp_path, *ROCE, f"--address-range={whole}").code == 0
     result = run(tmp_path, *ROCE, "--address-range=192.168.2.0/23")
-    assert "rail2 mlx5_2: address 192.168.4.7 of its GID is outside nccl.addressRange 192.168.2.0/23" in result.line
+    assert "rail2 mlx5_2: GID address 192.168.4.7 is outside nccl.addressRange 192.168.2.0/23" in result.line
     assert "rail1" not in result.line
     assert "outside nccl.addressRange fd00::/8" in run(tmp_path, *ROCE, "--address-range=fd00::/8").line
 
@@ -183,6 +183,14 @@ def test_a_stated_device_list_is_kept_and_reported_if_it_leaves_out_a_rail(tmp_p
         assert (said or "4 rails ready") in result.line
         assert "NCCL_IB_HCA" not in read_env(result)
         assert read_conf(result.files["nccl.conf"])["NCCL_IB_HCA"] == value
+
+
+def test_wrong_variables_of_the_pods_author_have_a_fix_each(tmp_path):
+    sysfs_trees.build_roce(tmp_path)
+    line = run(tmp_path, *ROCE, environment={"NCCL_IB_HCA": "=mlx5_0", "NCCL_IB_ADDR_FAMILY": "AF_INET6"}).line
+    assert "NCCL_IB_HCA: =mlx5_0 leaves out mlx5_1, mlx5_2, mlx5_3: correct or remove the variable in the pod" in line
+    assert "rail3 mlx5_3: GID address 192.168.5.7 is not of the family NCCL_IB_ADDR_FAMILY=AF_INET6: correct or" in line
+    assert line.endswith(": correct or remove NCCL_IB_ADDR_FAMILY in the pod")
 
 
 # --- files --------------------------------------------------------------------------------------------------
