@@ -68,7 +68,10 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Wait:
-    """The time of the next change, and its reason. `soon`: within minutes, so a run without --watch waits for it."""
+    """The time of the next change, and its reason.
+
+    `soon`: within minutes during a change of the CA, so a run without --watch waits for it.
+    """
 
     until: dt.datetime
     reason: str
@@ -135,7 +138,8 @@ def plan_step(situation: Situation) -> Step | Wait:
             return due
         waits += [due] if due is not None else []
     wait = min(waits, key=lambda wait: wait.until)
-    return dataclasses.replace(wait, soon=wait.until - situation.now <= schedules.PROPAGATION)
+    is_changing_ca = len(situation.keyring.trusted) > 1
+    return dataclasses.replace(wait, soon=is_changing_ca and wait.until - situation.now <= schedules.PROPAGATION)
 
 
 def _plan_trust(situation: Situation) -> Step | None:

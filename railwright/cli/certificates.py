@@ -55,8 +55,9 @@ def _build_rotator(arguments: argparse.Namespace, client: clients.Client) -> ins
 
 
 async def rotate_once(arguments: argparse.Namespace, client: clients.Client) -> int:
-    """Make the steps of the rotation that are due or become due within minutes. Print when the next one is due.
+    """Make the steps of the rotation that are due, and print when the next one is due.
 
+    During a change of the CA, wait for a step that becomes due within minutes.
     Return 1 if a webhook configuration is missing, otherwise 0.
     """
     active_rotator = _build_rotator(arguments, client)

@@ -298,11 +298,18 @@ def test_certificates_and_ca_are_renewed_after_two_thirds_of_their_validity():
     world.healthy()
 
 
-def test_a_wait_for_a_renewal_within_minutes_is_marked_as_soon():
+@pytest.mark.parametrize("is_changing_ca", [False, True])
+def test_a_wait_of_a_minute_is_marked_as_soon_only_during_a_change_of_the_ca(is_changing_ca):
+    """Otherwise a run without --watch would wait for a renewal that may be made days later."""
     world = World()
     world.settled()
     world.time += 20 * 86400 - 60
-    assert world.look().soon
+    if is_changing_ca:
+        world.look(renew=True)
+        world.look()  # writes the bundles
+    wait = world.look()
+    assert (wait.until - world.now).total_seconds() == pytest.approx(60)
+    assert wait.soon == is_changing_ca
 
 
 def test_the_next_ca_issues_before_the_old_one_expires_even_with_a_long_overlap():
