@@ -17,7 +17,7 @@ async def test_certs_rotate_reports_missing_webhook_configurations_with_the_next
     common = (f"--namespace={namespace}", f"--kubeconfig={plane.kubeconfig}")
     assert await run(*common) == 1
     printed = capsys.readouterr()
-    assert "renew: missing" in printed.out
+    assert "renew: a certificate is missing" in printed.out
     assert "next: " in printed.out.splitlines()[-1]
     assert "MutatingWebhookConfiguration 'railwright' does not exist; apply the manifests" in printed.err
     made = await read_secrets()
