@@ -132,7 +132,7 @@ def explain_pod(key: str, assessor: gang_assessment.Assessor) -> overview_types.
         fabric=request.fabric_name,
         needs=[_describe_need(need, request) for need in request.needs],
         devices=pod_usage.list_held_rails(request.fabric, pod, assessor.cluster),
-        gang=assessor.describe(members, assessor.assess(members)),
+        gang=assessor.describe_gang(members, assessor.assess_gang(members)),
         candidate_nodes=len(request.nodes),
         nodes=assessor.engine.explain_nodes(request, pod.node),
     )

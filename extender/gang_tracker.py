@@ -104,7 +104,7 @@ class GangTracker:
 
     def _find_placement_outcome(self, first: object_info.PodInfo) -> Sequence[Outcome]:
         """Return the outcome of a placed gang; none if the policy has no domains."""
-        assessment = self._assessor.assess(self._assessor.list_members(first))
+        assessment = self._assessor.assess_gang(self._assessor.list_members(first))
         if not assessment.bandwidth or not assessment.best:
             return ()
         attained = assessment.bandwidth / assessment.best
@@ -112,7 +112,7 @@ class GangTracker:
 
     def _find_lack_of_capacity(self, tracked: _TrackedGang, first: object_info.PodInfo) -> Sequence[Outcome]:
         """Return an outcome if a gang would not fit even if no other pod ran."""
-        assessment = self._assessor.assess(self._assessor.list_members(first))
+        assessment = self._assessor.assess_gang(self._assessor.list_members(first))
         is_repeated, tracked.is_never = tracked.is_never, assessment.state == overview_types.NEVER
         # the other reasons change with the pods that run now, and each text would be an Event of its own
         why = tuple(cause for cause in assessment.why if cause.code is PlacementCode.CAPACITY_NEVER)

@@ -77,7 +77,6 @@ _MAX_BYTES = 64 * 1024 * 1024  # of a container's log: NCCL writes at the start 
 _MAX_PREFLIGHT_BYTES = 1024 * 1024
 _MAX_LINES = 50_000  # about the network that are kept of a container
 _MAX_CONCURRENT_LOGS = 16
-_PENDING = "Pending"  # phase of a pod
 
 
 class _Log(NamedTuple):
@@ -191,7 +190,7 @@ def _describe_unstarted(pods: Sequence[job_pods.Pod]) -> str:
     """Return text that names the pods whose ranks have not started, with the cause; "" if all have."""
     by_cause: dict[str, list[str]] = {}
     for pod in pods:
-        pending = "Pending: no container has started" if pod.status.phase == _PENDING else ""
+        pending = "Pending: no container has started" if pod.status.phase == job_pods.PENDING else ""
         if cause := pod.preflight_failure or pending:
             by_cause.setdefault(cause, []).append(pod.metadata.name)
     causes = [f"{text.join_first(stopped, _MAX_NAMED)}: {cause}" for cause, stopped in by_cause.items()]
@@ -208,7 +207,7 @@ def _verify_counters(arguments: argparse.Namespace, kind: str, name: str) -> int
     async def measure(client: clients.Client) -> counters.Report:
         pods = await job_pods.find_pods(client, namespace, kind, name)
         pods = [pod for pod in pods if intent.read_record(pod).rails] or pods  # a launcher has none
-        started = [pod for pod in pods if pod.status.phase != _PENDING and not pod.preflight_failure]
+        started = [pod for pod in pods if pod.status.phase != job_pods.PENDING and not pod.preflight_failure]
         unstarted = _describe_unstarted(pods)
         if not started:
             has_failed = any(pod.preflight_failure for pod in pods)

@@ -42,7 +42,7 @@ class Feed:
         self._due_at = 0.0  # of the next refresh, by the monotonic clock
         self._refreshing: asyncio.Task[None] | None = None
 
-    async def read(self) -> bytes:
+    async def read_overview(self) -> bytes:
         """Return the overview, after a refresh if one is due. Concurrent readers wait for the same refresh."""
         if self._refreshing is None and time.monotonic() >= self._due_at:
             self._refreshing = asyncio.create_task(self._refresh())
@@ -130,7 +130,7 @@ async def require_loopback(request: web.Request, handler: typedefs.Handler) -> w
 async def send_overview(request: web.Request) -> web.Response:
     """Answer GET /api/overview with the overview as JSON; with 304 if the reader already has it."""
     await _check_permission(request)
-    body = await request.app[_FEED].read()
+    body = await request.app[_FEED].read_overview()
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     is_known = request.headers.get(hdrs.IF_NONE_MATCH) == etag
     response = web.Response(status=304) if is_known else application.reply(body)

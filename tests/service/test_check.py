@@ -150,9 +150,9 @@ async def test_the_picture_of_check_shows_a_failed_row_and_loads_no_web_resource
     picture = installations.ROOT / "docs" / "check.svg" if pictures else tmp_path / "check.svg"
     installation.trees["networks"].pop()
     client = await clients.connect(installation.kubeconfig)
-    snapshot = await snapshots.read(client)
+    snapshot = await snapshots.read_cluster(client)
     await client.close()
-    lines = command.format_report([*rows.run(command.GROUPS, snapshot)])
+    lines = command.format_report([*rows.run_checks(command.GROUPS, snapshot)])
     screen = console.Console(record=True, highlight=False, width=140, file=io.StringIO())
     for line in lines:
         screen.print(rich_text.Text.assemble(*((output.escape_controls(part), style) for part, style in line)))
@@ -188,7 +188,7 @@ async def test_a_snapshot_has_the_reason_for_each_kind_that_could_not_be_read(cl
     cluster.stored["/version"] = {"gitVersion": "v1.35.0"}
     cluster.fault = lambda asked: 403 if asked.method == "POST" else FAULTS.get(asked.path.rpartition("/")[2])
     async with api_stub.connected(tmp_path, cluster.port) as client:
-        seen = await snapshots.read(client)
+        seen = await snapshots.read_cluster(client)
     assert seen.unread["own-pods"] == "you may not list pods -n railwright-system (403 Forbidden)"
     assert "list pods -A" in seen.unread["pods"]
     assert "answers 500: no; " in seen.unread["nodes"]
@@ -233,7 +233,7 @@ async def test_the_requests_that_the_extenders_pods_have_answered_are_read_throu
     }
     client = await clients.connect(installation.kubeconfig)
     try:
-        seen = await snapshots.read(client)
+        seen = await snapshots.read_cluster(client)
     finally:
         await client.close()
     assert seen.scheduler_requests == {"railwright-extender-0": 2}

@@ -218,7 +218,7 @@ async def test_readers_share_a_refresh_which_continues_when_one_disconnects(sess
     state = placing.build_cluster(placing.build_leaves(a=2000))
     builder = CountedBuilder(state, placing.build_policy, {})
     feed = application.Feed(builder, source="x")
-    reading = asyncio.create_task(feed.read())
+    reading = asyncio.create_task(feed.read_overview())
     await asyncio.sleep(0)
     reading.cancel()
     async with ports.open_port(

@@ -181,8 +181,8 @@ LABELS = {"railwright.io/fabric": "f"}
 WOULD_REJECT = "WouldReject: the policy is in mode warn"
 UNCHANGED = "mode warn: admitted unchanged; warnings say what enforcing would do"
 UNWARNED = (
-    "mode warn: admitted unchanged; the webhook has not warned, because enforcing would add only a record, or because "
-    "the API server does not call it; to see which: railwright check"
+    "mode warn: admitted unchanged; the webhook returned no warning: enforcing the policy would add only a record, or "
+    "the API server does not call the webhook; to see which: railwright check"
 )
 DENIED = (
     "rejected: the policy is in mode warn, and the admission policies deny pods that are not injected; until it is "

@@ -17,7 +17,7 @@ WEBHOOK, EXTENDER = "railwright-webhook", "railwright-extender"
 
 def run_checks(snapshot):
     """Return the results of the rows on one snapshot."""
-    return tuple(rows.run(command.GROUPS, snapshot))
+    return tuple(rows.run_checks(command.GROUPS, snapshot))
 
 
 def assess_trees(trees, **more):

@@ -149,7 +149,7 @@ def _read_compared_fields(hook: _Hook) -> Mapping[str, set[str]]:
 
 
 _CONFIGMAP = f"ConfigMap {POLICY}"
-_ENFORCE = f"set `mode: enforce`, or remove the key: {rows.EDIT_POLICY}"
+_ENFORCE = f"set `mode: enforce`, or remove the key `mode`: {rows.EDIT_POLICY}"
 _MAX_ERRORS = 20  # errors printed; a user with more fixes these first
 
 
@@ -211,5 +211,5 @@ def check_admission_policy(snapshot: Snapshot) -> Result:
         fix = _ENABLE if snapshot.get_readable("disabled") else ""
         return fail(f"{unbound} has no ValidatingAdmissionPolicyBinding, so it has no effect", fix, lasting=bool(fix))
     if without_deny := text.join_first((name for name in own if "Deny" not in actions[name]), 5):
-        return warn(f"{without_deny} is bound without Deny: the pods it reports still run")
+        return warn(f"{without_deny} is bound without Deny, so it does not reject the pods that it reports")
     return ok(text.join_first(own, 5))

@@ -155,8 +155,8 @@ async def _run_until_passed(client: clients.Client, arguments: argparse.Namespac
     end, status, lasting_runs = time.monotonic() + arguments.wait, f"reading {client.host}", 0
     while True:
         with output.show_progress(status):
-            snapshot = await snapshots.read(client, probed=arguments.namespace_for_probe, problem=problem)
-        results = [*rows.run(GROUPS, snapshot)]
+            snapshot = await snapshots.read_cluster(client, probed=arguments.namespace_for_probe, problem=problem)
+        results = [*rows.run_checks(GROUPS, snapshot)]
         failures = _list_failures(results, strict=arguments.strict)
         if time.monotonic() >= end or not failures:
             return results

@@ -35,7 +35,7 @@ PROBLEMS = (State.FAIL, State.WARN)
 class Result(msgspec.Struct, frozen=True):
     """Result of a row for the cluster, or for one subject such as a fabric, as `-o json` prints it.
 
-    `run` fills `group` and the fields after it.
+    `run_checks` fills `group` and the fields after it.
     """
 
     state: State
@@ -98,7 +98,7 @@ FATAL = ("api-reachable", "installed")  # nothing after these rows can be checke
 Groups = Mapping[str, Sequence[Row]]
 
 
-def run(groups: Groups, snapshot: snapshots.Snapshot) -> Iterator[Result]:
+def run_checks(groups: Groups, snapshot: snapshots.Snapshot) -> Iterator[Result]:
     """Yield the results of all rows in order, at least one for each row."""
     deployments = snapshot.get_readable("deployments")
     blocked_by: dict[str, str] = {}  # anchor of a failed or dependent row -> anchor of the row to fix first

@@ -295,7 +295,7 @@ _STRICT = {  # allowed by the `restricted` Pod Security Standard, so by every na
 }
 
 
-async def read(client: clients.Client, *, probed: str = "", problem: str = "") -> Snapshot:
+async def read_cluster(client: clients.Client, *, probed: str = "", problem: str = "") -> Snapshot:
     """Return a snapshot of a cluster. Sources that cannot be read are in `unread`; nothing is raised.
 
     `probed` is the namespace for dry runs. With `problem`, the error of the connection, nothing is read.
@@ -304,18 +304,18 @@ async def read(client: clients.Client, *, probed: str = "", problem: str = "") -
     if problem:
         snapshot.unread["version"] = problem
     else:
-        await _read(client, snapshot, "version")
+        await _read_source(client, snapshot, "version")
     if "version" in snapshot.unread:  # no other path would answer either
         return snapshot
     others = [name for name in SOURCES if name != "version"]
-    await cluster_access.gather(functools.partial(_read, client, snapshot), others)
+    await cluster_access.gather(functools.partial(_read_source, client, snapshot), others)
     await cluster_access.gather(functools.partial(_make_dry_run, client, snapshot), snapshot.fabrics)
     servers = [*snapshot.list_server_pods(EXTENDER), *snapshot.list_server_pods(WEBHOOK)]
     await cluster_access.gather(functools.partial(_read_metrics, client, snapshot), servers)
     return snapshot
 
 
-async def _read(client: clients.Client, snapshot: Snapshot, name: str) -> None:
+async def _read_source(client: clients.Client, snapshot: Snapshot, name: str) -> None:
     source = SOURCES[name]
     try:
         if source.is_single:

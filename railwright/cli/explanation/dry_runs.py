@@ -28,8 +28,8 @@ _CALL_FAILED = "failed calling webhook "
 _NO_RIGHT = "forbidden: User "  # of RBAC; a rejection by admission names the pod instead
 _UNCALLED = "the API server creates this pod without calling railwright's webhook"
 _UNWARNED = (
-    "the webhook has not warned, because enforcing would add only a record, or because the API server does not call "
-    "it; to see which: railwright check"
+    "the webhook returned no warning: enforcing the policy would add only a record, or the API server does not call "
+    "the webhook; to see which: railwright check"
 )
 _UNENFORCED = (
     "the policy is in mode warn, and the admission policies deny pods that are not injected; until it is enforced, let "

@@ -29,7 +29,6 @@ from railwright.fabric.workloads import frameworks
 _ENDED, _SCHEDULED, _UNSCHEDULED = "ended", "scheduled", "unscheduled"
 _STATES = {_ENDED: "ended ({phase})", _SCHEDULED: "scheduled on {node}", _UNSCHEDULED: "not scheduled"}
 """States of a single pod with their texts. States of gangs come from the extender only."""
-_PENDING = "Pending"  # phase of a pod of which no container runs yet
 _MAX_MESSAGE = 500  # characters of an Event's message
 
 
@@ -313,7 +312,7 @@ async def _read_record(client: clients.Client, namespace: str, name: str, token:
     record = msgspec.structs.replace(record, warnings=(*record.warnings, *warnings))
     if pod.status.has_ended:
         return record, ""
-    if record.node and pod.status.phase == _PENDING and not record.preflight_failure:
+    if record.node and pod.status.phase == job_pods.PENDING and not record.preflight_failure:
         record = msgspec.structs.replace(record, kubelet_warning=await _find_kubelet_warning(client, pod))
     if record.rails:
         record = msgspec.structs.replace(record, unasked=await _explain_unasked(client, pod))
@@ -349,7 +348,7 @@ async def _choose_pod(client: clients.Client, namespace: str, form: str, name: s
     choices = {  # by preference
         "the first whose preflight failed": [pod for pod in members if pod.preflight_failure],
         "the first that waits": [pod for pod in living if not pod.spec.node_name],
-        "the first that is not running": [pod for pod in living if pod.status.phase == _PENDING],
+        "the first that is not running": [pod for pod in living if pod.status.phase == job_pods.PENDING],
         "the first that has not ended": living,
         "the first": members,
     }

@@ -95,7 +95,7 @@ def list_members(key: membership.GangKey, cluster: cluster_state.ClusterState) -
 
 
 def _number_members(pods: Sequence[object_info.PodInfo]) -> Sequence[int]:
-    """Return the indexes of the pods if these are unique, also if other pods have ended; otherwise their order."""
+    """Return the index of each pod, which does not change when others end; its position if indexes are not unique."""
     ranks = [pod.rank for pod in pods]
     is_unique = len({rank.index for rank in ranks}) == len(ranks) and len({rank.role for rank in ranks}) == 1
     return [rank.index for rank in ranks] if is_unique and all(rank.is_numbered for rank in ranks) else range(len(pods))
@@ -167,8 +167,8 @@ class Assessor:
         fix += ", or label the pods with another fabric and recreate them"
         return reason.Reason(PlacementCode.FABRIC_UNDEFINED, f"{message}, so no plan is made", fix)
 
-    def assess(self, gang: GangMembers) -> overview_types.Assessment:
-        """Return the assessment of a gang."""
+    def assess_gang(self, gang: GangMembers) -> overview_types.Assessment:
+        """Return the state and bandwidth of a gang, and why it waits or why its placement is no better."""
         chosen = self._choose_representative([member for member in gang.members if not member.node] or gang.members)
         request = self.build_request(chosen) if chosen is not None else None
         if request is None:
@@ -193,7 +193,7 @@ class Assessor:
         why = (*(*missing, *assessment.why)[: _MAX_REASONS - len(last)], *last)
         return msgspec.structs.replace(assessment, why=why)
 
-    def describe(
+    def describe_gang(
         self,
         gang: GangMembers,
         assessment: overview_types.Assessment,

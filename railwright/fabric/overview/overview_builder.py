@@ -152,13 +152,13 @@ class OverviewBuilder:
         for key in sorted(ages, key=lambda key: (ages[key], key))[:limit]:
             if ages[key] != self._version:
                 gang = self._members[key]
-                self._assessments[key] = _CachedAssessment(self._version, gang, self._assessor.assess(gang))
+                self._assessments[key] = _CachedAssessment(self._version, gang, self._assessor.assess_gang(gang))
                 yield
 
     def _describe_gang(self, gang: gang_assessment.GangMembers) -> overview_types.Gang:
         assessed = self._assessments.get(gang.key)  # None: it is assessed soon
         assessment = assessed.assessment if assessed else overview_types.Assessment(state=gang.state)
-        described = self._assessor.describe(gang, assessment, colour=self._colours[gang.key])
+        described = self._assessor.describe_gang(gang, assessment, colour=self._colours[gang.key])
         view = self._views.get(described.fabric)
         ranks = tuple(self._describe_rank(member, view) for member in gang.members[:MAX_RANKS])
         return msgspec.structs.replace(described, ranks=ranks)
