@@ -99,7 +99,7 @@ def summarize_reviewed_manifests() -> str:
         (row["repository"], path) for row in repositories for finding in row["findings"] for path in finding["in"]
     }
     names_of = ", ".join(f"{row['repository']} at {row['commit'][:7]}" for row in repositories if row["manifests"])
-    return f"{len(with_findings)} of {read} manifests have findings. They are of {names_of}."
+    return f"lint has findings in {len(with_findings)} of {read} published manifests. All that were read: {names_of}."
 
 
 # --- common rejections and warnings ------------------------------------------------------------------------

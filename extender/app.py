@@ -19,7 +19,7 @@ _KUBE_SCHEDULER_FIX = "set nodeCacheCapable: true for this extender"
 _EXPLAIN = "/explain/{namespace}/{pod}"
 
 _Answer = Callable[..., bytes]
-"""Takes the body of a request, and the scope if the path has one; returns the body of the answer."""
+"""Takes the body of a request, and the name of the Volcano in its path ("" for none); returns the answer's body."""
 
 
 def build_application(

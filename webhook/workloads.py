@@ -205,14 +205,14 @@ def _warn_of_unpassed_label(review: _WorkloadReview) -> Iterator[reason.Reason]:
     if before is None or label == before.label:
         return
     if workload.kind.is_frozen:
-        cause, fix = "cannot change any more", f"delete the {kind}, and create it again with the label"
+        cause, fix = "is immutable", f"delete the {kind}, and create it again with the label"
     else:
-        cause, fix = "has a label of its own", "change it in the template too"
+        cause, fix = "has its own label", "change the label in the template too"
     for template in workload.templates:
         own = template.pod.metadata.labels.get(names.FABRIC)
         may_differ = label in (None, names.FABRIC_NONE) if workload.kind.is_frozen else own is None
         if own != label and not may_differ:
-            message = f"the template does not get the changed label {names.FABRIC} of the {kind}: it {cause}"
+            message = f"the changed label {names.FABRIC} of the {kind} does not reach the pod template, which {cause}"
             yield reason.Reason(AdmissionCode.LABEL_NOT_PASSED, message, fix=fix).prefix_with(template.title)
 
 

@@ -354,7 +354,11 @@ _INSTALLATION_COMMANDS = {
 _OFFLINE = {
     "demo": Command(
         "Admit and place a gang with the code of both servers on this machine, without a cluster.",
-        (build_flag("--serve", "Serve the dashboard on the demo's cluster, with the placed gang."),),
+        (
+            build_flag(
+                "--serve", "Also serve the dashboard on this machine, with the simulated cluster and the placed gang."
+            ),
+        ),
         run="demo.command:show_demo",
         examples=("railwright demo", "railwright demo --serve"),
     ),

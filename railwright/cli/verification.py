@@ -142,7 +142,7 @@ async def _read_expectations(
 
 
 def _choose_containers(pod: job_pods.Pod) -> Sequence[str]:
-    """Return the containers in the pod's record, otherwise all: a launcher, which has none, logs for its ranks."""
+    """Return the containers that the pod's record names, or all: the log of a launcher has the output of its ranks."""
     return intent.read_record(pod).containers or tuple(container.name for container in pod.spec.containers)
 
 

@@ -258,7 +258,7 @@ class Client:
 
     def _build_address_error(self) -> errors.ConfigurationError:
         reason = f"`server: {errors.format_place(self.host)}` or `proxy-url` of its cluster is no address"
-        fix = "write https://HOST:PORT, without user name and password; a proxy is http://HOST:PORT"
+        fix = "write `server: https://HOST:PORT`, without user name and password, and `proxy-url: http://HOST:PORT`"
         return kubeconfigs.build_error(self._selection[0], reason, fix)
 
     def _build_api_error(self, response: aiohttp.ClientResponse, body: bytes, path: str) -> errors.ApiError:

@@ -138,7 +138,7 @@ async def connect(  # noqa: PLR0913 - the inputs of a server, by name
     """
     store = policies.PolicyStore()
     if policy is not None:
-        _read_policy(policy, store)
+        _load_policy(policy, store)
     if snapshot is not None:
         _read_snapshot(snapshot, {watch.kind.snapshot_kind: watch.sink for watch in watches})
         return Sources(store, None)
@@ -150,8 +150,8 @@ async def connect(  # noqa: PLR0913 - the inputs of a server, by name
     return sources
 
 
-def _read_policy(path: pathlib.Path, store: policies.PolicyStore) -> None:
-    """Put the policy of a file in force: the document, or its ConfigMap. Raises ConfigurationError."""
+def _load_policy(path: pathlib.Path, store: policies.PolicyStore) -> None:
+    """Read a policy file, the plain document or a ConfigMap with it, and put it in force. Raises ConfigurationError."""
     result = policies.read_manifest(_read_text(path))
     if isinstance(result, policies.Rejected):
         listed = "\n  ".join(error.format_in(str(path)) for error in result.errors)

@@ -425,7 +425,7 @@ class PodGroupSpec(View, frozen=True):
 
     @property
     def is_confined(self) -> bool:
-        """True if Volcano tries to place the gang, or each of its parts, within one HyperNode."""
+        """True if Volcano offers the nodes of one HyperNode at a time, because of networkTopology or subgroups."""
         return self.network_topology is not None or bool(self.sub_group_policy)
 
 

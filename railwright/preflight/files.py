@@ -80,7 +80,7 @@ def format_files(
         RAILS_ENV: "".join(
             f"{name}='{value}'\n"
             for name, value in derived.items()
-            if name not in expectations.variables and name not in expectations.environment and _fits_files(value)
+            if name not in expectations.variables and name not in expectations.environment and _is_writable_value(value)
         )
     }
     for file, (prefixes, limit) in _LIMITS.items():
@@ -89,7 +89,7 @@ def format_files(
             measured = value if file == NCCL_CONF else f"{name}={value}"
             if not name.startswith(prefixes) or name == "NCCL_CONF_FILE":
                 continue
-            if _fits_files(value) and len(measured.encode()) <= limit:
+            if _is_writable_value(value) and len(measured.encode()) <= limit:
                 lines.append(f"{name}={value}\n")
             else:
                 fix = "set it in the environment of the ranks"
@@ -98,7 +98,7 @@ def format_files(
     return texts, problems
 
 
-def _fits_files(value: str) -> bool:
+def _is_writable_value(value: str) -> bool:
     """True if each of the files can hold the value: it is not empty, in one line, and without single quotes."""
     return bool(value) and value.isprintable() and "'" not in value
 

@@ -157,7 +157,9 @@ LEGITIMATE = {
 }
 
 
-async def test_injected_pods_are_accepted_and_cannot_get_more_devices(plane, make_guarded, site, person):
+async def test_injected_pods_are_accepted_and_no_later_patch_gives_them_devices_or_the_host_network(
+    plane, make_guarded, site, person
+):
     namespace = await make_guarded()
     await site.install(POLICY, namespace)
     for name, change in LEGITIMATE.items():

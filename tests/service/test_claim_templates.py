@@ -171,7 +171,7 @@ async def test_a_replica_with_another_policy_does_not_write_the_template_that_a_
     assert list_nics(server, name_template(tree)) == ["mlx5_4", "mlx5_5"]
 
 
-async def test_a_template_with_other_content_is_an_event_and_is_written_after_its_deletion(server, start):
+async def test_a_foreign_template_of_the_same_name_is_an_event_and_replaced_after_its_deletion(server, start):
     policy = build_policy()
     replica = start(policy)
     tree = build_pod(policy, 0)

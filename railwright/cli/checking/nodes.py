@@ -286,7 +286,8 @@ def check_claim_devices(snapshot: Snapshot, fabric: claim_templates.ClaimedFabri
     if not nodes:
         return fail(
             f"no ResourceSlice has a device of DeviceClass {fabric.device_class}: pods stay Pending",
-            "check the pods of the driver, and their right to write ResourceSlices: kubectl get resourceslices",
+            "see what the DRA driver has published: kubectl get resourceslices -o yaml. If nothing, look at the logs "
+            f"of its pods; if other devices, correct the selectors of DeviceClass {fabric.device_class}",
         )
     problems = [
         f"{node}: {problem}" for node, listed in nodes.items() for problem in _find_missing_devices(fabric, listed)

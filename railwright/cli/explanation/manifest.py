@@ -83,13 +83,13 @@ def _preview_by_cluster(arguments: argparse.Namespace, namespace: str) -> Sequen
     """
     pod_templates = _read_templates(arguments, namespace)
 
-    async def ask_all(client: clients.Client) -> Sequence[previews.AdmissionPreview]:
+    async def preview_all(client: clients.Client) -> Sequence[previews.AdmissionPreview]:
         with output.show_progress("dry runs", total=len(pod_templates)) as advance:
-            ask = functools.partial(dry_runs.preview_by_dry_run, client)
-            return await cluster_access.gather(ask, pod_templates, advance=advance)
+            preview = functools.partial(dry_runs.preview_by_dry_run, client)
+            return await cluster_access.gather(preview, pod_templates, advance=advance)
 
     try:
-        return cluster_access.run(arguments, ask_all, dry_runs.NO_CLUSTER)
+        return cluster_access.run(arguments, preview_all, dry_runs.NO_CLUSTER)
     except errors.UnreachableError as error:
         raise output.UnreadableError(f"{error.sentence}. Or {dry_runs.NO_CLUSTER}") from None
 

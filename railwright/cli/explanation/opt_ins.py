@@ -36,7 +36,7 @@ async def find_opt_in(client: clients.Client, pod: views.Pod) -> OptIn:
     if labels is None and opt_in.awaits_namespace(pod, facts.ClusterFacts(namespace, watched=True), accelerators):
         unknown = (
             f"the pod has no label {names.FABRIC}, and the labels of namespace {namespace}, which may opt it in, "
-            "cannot be read; ClusterRole view in the namespace has the right"
+            f"cannot be read; to have the right, ask for a RoleBinding to ClusterRole view in {namespace}"
         )
     cluster = facts.ClusterFacts(namespace, labels)
     if policy is not None:

@@ -85,7 +85,10 @@ def describe_injection(pod: views.Pod) -> Injection:
 
 
 def _list_changes(pod: views.Pod, record: intent.Record) -> Iterator[Change]:
-    """Yield the changes in the record, with the pod's values; then the limit by which schedulers call the extender."""
+    """Yield the changes in the record, with the pod's values; then the requests of `railwright.io/rails`.
+
+    Schedulers call the extender for pods with such a request.
+    """
     for entry in record.added:
         kind, _, name = entry.partition(".")
         if kind == "env":

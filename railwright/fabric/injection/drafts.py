@@ -122,7 +122,7 @@ class Draft:
 
     def _set_key(self, field: str, key: str, value: str, entry: str) -> None:
         operations = self.create_parent(f"/metadata/{field}", getattr(self.written.metadata, f"{field}_or_none"), {})
-        operations.append(_add(f"/metadata/{field}/{frameworks.escape(key)}", value))
+        operations.append(_build_add(f"/metadata/{field}/{frameworks.escape(key)}", value))
         keys = {**getattr(self.pod.metadata, field), key: value}
         metadata = msgspec.structs.replace(self.pod.metadata, **{f"{field}_or_none": keys})
         self.pod = msgspec.structs.replace(self.pod, metadata=metadata)
@@ -160,7 +160,7 @@ class Draft:
         if existing is not None or path in self._created:
             return []
         self._created.add(path)
-        return [_add(path, empty)]
+        return [_build_add(path, empty)]
 
 
 # --- its spec and containers ------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ class DraftPart:
         row, path = _LISTS[name], f"{self._path}/{name}"
         operations = self._draft.create_parent(path, getattr(self._written, row.field), [])  # of the first element
         for element, entry in rows:
-            operations.append(_add(f"{path}/-", element))
+            operations.append(_build_add(f"{path}/-", element))
             self._draft.changes.append(Change(entry, operations))
             operations = []
         added = [msgspec.convert(element, row.view) for element, _ in rows]
@@ -213,7 +213,7 @@ class DraftPart:
         """Insert an element at the start of a list. Call it after all edits that use indexes of this list."""
         row, path = _LISTS[name], f"{self._path}/{name}"
         operations = self._draft.create_parent(path, getattr(self._written, row.field), [])
-        operations.append(_add(f"{path}/0", element))
+        operations.append(_build_add(f"{path}/0", element))
         elements = [msgspec.convert(element, row.view), *(getattr(self._view, row.field) or ())]
         self._record(entry, operations, **{row.field: elements})
 
@@ -242,7 +242,7 @@ class DraftPart:
 
     def set_field(self, name: str, value: Any, entry: str) -> None:
         """Set a field, whether it exists or not."""
-        self._record(entry, [_add(f"{self._path}/{name}", value)], **{_FIELDS[name]: value})
+        self._record(entry, [_build_add(f"{self._path}/{name}", value)], **{_FIELDS[name]: value})
 
     def request_resources(self, rows: Sequence[tuple[str, int | str, str]]) -> None:
         """Set request and limit of each resource to its amount. An amount that is already equal keeps its spelling."""
@@ -258,7 +258,7 @@ class DraftPart:
                     operations += self._draft.create_parent(path, self._written.resources, {})
                     operations += self._draft.create_parent(f"{path}/{kind}", present, {})
                     changed[kind] = {**(present or {})}
-                operations.append(_add(f"{path}/{kind}/{key}", str(amount)))
+                operations.append(_build_add(f"{path}/{kind}/{key}", str(amount)))
                 changed[kind][resource] = str(amount)
             if operations:
                 self._draft.changes.append(Change(entry, operations))
@@ -286,7 +286,7 @@ class DraftPart:
             return
         operations = self._draft.create_parent(f"{self._path}/resources", self._written.resources, {})
         operations += self._draft.create_parent(path, current.claims_or_none, [])
-        operations.append(_add(f"{path}/-", {"name": claim}))
+        operations.append(_build_add(f"{path}/-", {"name": claim}))
         claims = [*current.claims, views.ContainerClaim(name=claim)]
         resources = msgspec.structs.replace(current, claims_or_none=claims)
         self._record(entry, operations, resources=resources)
@@ -298,7 +298,7 @@ class DraftPart:
         operations = self._draft.create_parent(path, self._written.security_context, {})
         operations += self._draft.create_parent(f"{path}/capabilities", current.capabilities, {})
         operations += self._draft.create_parent(f"{path}/capabilities/add", capabilities.add, [])
-        operations.append(_add(f"{path}/capabilities/add/-", capability))
+        operations.append(_build_add(f"{path}/capabilities/add/-", capability))
         extended = msgspec.structs.replace(capabilities, add=[*(capabilities.add or ()), capability])
         context = msgspec.structs.replace(current, capabilities=extended)
         self._record(entry, operations, security_context=context)
@@ -307,7 +307,7 @@ class DraftPart:
         """Make a container privileged."""
         current, path = self._view.security_context or _NO_SECURITY, f"{self._path}/securityContext"
         operations = self._draft.create_parent(path, self._written.security_context, {})
-        operations.append(_add(f"{path}/privileged", value=True))
+        operations.append(_build_add(f"{path}/privileged", value=True))
         context = msgspec.structs.replace(current, privileged=True)
         self._record(entry, operations, security_context=context)
 
@@ -331,7 +331,7 @@ class DraftPart:
         self._draft.pod = msgspec.structs.replace(self._draft.pod, spec=msgspec.structs.replace(spec, **fields))
 
 
-def _add(path: str, value: object) -> Operation:
+def _build_add(path: str, value: object) -> Operation:
     """Return the operation that sets a member of a map, or inserts an element into a list."""
     return {"op": "add", "path": path, "value": value}
 

@@ -289,8 +289,8 @@ def _has_primary_interface(draft: drafts.Draft, pod: drafts.EditedPod, ctx: cont
     if derive.is_derived(_INTERFACE, ctx.fabric) and _INTERFACE not in ctx.fabric.env:
         absent = reasons.Reason(
             AdmissionCode.INTERFACE_ABSENT,
-            f"the pod is not attached to {name}, which the policy names as primaryInterface; the libraries choose an "
-            "interface",
+            f"the pod has no interface {name}, the primaryInterface of the policy, so NCCL and the other libraries "
+            f"choose one; attach the pod to the network of {name}, or set {_INTERFACE}",
         )
         draft.skip(f"env.{_INTERFACE}", absent)
     return False

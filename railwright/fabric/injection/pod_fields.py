@@ -16,7 +16,10 @@ def set_host_network(draft: drafts.Draft, ctx: context.InjectionContext) -> None
     """Put a pod on the host network if the fabric is used there. Raises RefusedError if that is forbidden."""
     if level := facts.find_security_level(ctx.known):
         problem = facts.format_forbidden(ctx.known, level, "hostNetwork")
-        message = f"{problem}, and fabric {ctx.fabric_name} is used there only; run the pod in a privileged namespace"
+        message = (
+            f"{problem}, and fabric {ctx.fabric_name} works on the host network only; run the pod in a namespace with "
+            "pod-security level privileged, or use another fabric"
+        )
         raise reasons.RefusedError("security", message)
     reason, spec = f"fabric {ctx.fabric_name} is used on the host network", draft.pod.spec
     if not spec.host_network:

@@ -31,7 +31,7 @@ def fits_line(name: str, value: str) -> bool:
 
 
 def format_file(values: Iterable[tuple[str, str]]) -> str:
-    """Return the text of the file. Raises ValueError for a variable that does not fit a line."""
+    """Return the text of the file. Raises ValueError for a variable that NCCL would not read back unchanged."""
     lines = []
     for name, value in values:
         if not fits_line(name, value):

@@ -1,9 +1,10 @@
 """Libraries other than NCCL whose variables are derived: NVSHMEM, UCX, NIXL.
 
 A rank started by torchrun loads none of these libraries. A library's variables are therefore derived only if the pod or
-the policy already sets one of them; those of NVSHMEM also with PyTorch's TORCH_SYMMMEM. UCX_TLS is never derived from
-the policy for a rank: it would force UCX to TCP also where it carries the rank's data. UCX_NET_DEVICES is derived for
-NIXL, which moves the KV cache of an inference server over UCX. Whether UCX carries data of other ranks is not known.
+the policy sets one of that library's variables; those of NVSHMEM also if the pod sets PyTorch's TORCH_SYMMMEM. The
+device variables of UCX are derived only if it carries data over the rails: a variable of NIXL is set, which moves the
+KV cache of an inference server over UCX, or UCX_TLS names an RDMA transport. UCX_TLS itself is never derived: `tcp` is
+right where UCX carries control traffic alone, and wrong where it carries data, and which holds is not known.
 """
 
 from collections.abc import Iterable, Mapping

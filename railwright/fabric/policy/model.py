@@ -398,10 +398,10 @@ class Placement(Section, frozen=True):
     gang_topology: Annotated[
         Literal["off", "preferred", "required"],
         describe(
-            "Whether railwright asks Kueue or Volcano to keep a gang in one domain, by fields or annotations that they "
-            "read, when the workload is created. `required`: by a hard constraint, in a domain of the last key of "
-            "`domains`. `preferred`: by a soft one, of the first key. A key with `{rail}` does not count. Kueue reads "
-            "node labels, Volcano levels of HyperNodes. Quote `off`, which YAML 1.1 reads as false.",
+            "Whether railwright asks Kueue or Volcano, when a workload is created, to keep its gang in one domain. "
+            "`required`: a hard constraint to one domain of the last key of `domains`. `preferred`: a soft constraint "
+            "to one domain of the first key. Keys with `{rail}` are skipped. For Kueue the keys have to be node "
+            "labels, for Volcano levels of HyperNodes. Write `off` in quotes: YAML 1.1 reads it as false otherwise.",
             "required",
         ),
     ] = "off"

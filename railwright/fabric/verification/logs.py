@@ -111,7 +111,7 @@ def _record_virtual_device(process: Process, match: re.Match[str]) -> None:
     process.virtual[number] = max(names, process.virtual.get(number, ()))
 
 
-def _add(field: str, value: str) -> Callable[[Process, re.Match[str]], None]:
+def _build_recorder(field: str, value: str) -> Callable[[Process, re.Match[str]], None]:
     """Return a function that fills the text `value` from a match, and adds it to a set (`field`) of a process."""
     return lambda process, match: getattr(process, field).add(value.format(match[0], **match.groupdict()))
 
@@ -121,7 +121,7 @@ def _add(field: str, value: str) -> Callable[[Process, re.Match[str]], None]:
 # `; OOB` are ignored because they do not describe the data path. `NET/Socket : Using` is no sign of TCP: NCCL prints it
 # next to RDMA as well.
 _PATTERNS: tuple[tuple[re.Pattern[str], Callable[[Process, re.Match[str]], None]], ...] = (
-    (re.compile(r"^Using network (?P<name>\S(?:.*\S)?)"), _add("networks", "{name}")),
+    (re.compile(r"^Using network (?P<name>\S(?:.*\S)?)"), _build_recorder("networks", "{name}")),
     (re.compile(r"^NET/(?!Socket)[\w ]+? ?: Using +(?P<list>\[.*)$"), _record_devices),
     (
         re.compile(r"\bvia (?P<collective>COLL)?NET/(?P<network>.{1,100}?)/(?P<device>\d{1,9})(?P<rest>.*)$"),
@@ -143,25 +143,28 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Callable[[Process, re.Match[str]], None]
         re.compile(r"^NET/Socket ?: Using (?P<list>.*)$"),
         lambda process, match: process.interfaces.update(_INTERFACE.findall(match["list"])),
     ),
-    (re.compile(r"^NET/(?P<family>\w+) ?: No device found"), _add("reasons", "NET/{family} found no device")),
+    (
+        re.compile(r"^NET/(?P<family>\w+) ?: No device found"),
+        _build_recorder("reasons", "NET/{family} found no device"),
+    ),
     (
         re.compile(r"^(?P<name>NCCL_IB(?:EXT)?_DISABLE) set by environment to (?P<value>[1-9]\d*)"),
-        _add("reasons", "{name}={value} is set"),
+        _build_recorder("reasons", "{name}={value} is set"),
     ),
     (
         re.compile(
             r"(?:Failed to open|[Cc]ould not open|Unable to open|cannot open) "
             r"(?P<file>libibverbs\S{0,200}?)[,.;:]{0,4}(?!\S)"
         ),
-        _add("reasons", "{file} is not in the image"),
+        _build_recorder("reasons", "{file} is not in the image"),
     ),
     (
         re.compile(r"(?P<file>libibverbs\S{0,200}?): cannot open shared object"),
-        _add("reasons", "{file} is not in the image"),
+        _build_recorder("reasons", "{file} is not in the image"),
     ),
     (
         re.compile(r"NET/OFI .{0,1000}?(?:fi_getinfo\(?\)? call failed|Could not find any optimal provider).*"),
-        _add("reasons", "libfabric has no provider: {0}"),
+        _build_recorder("reasons", "libfabric has no provider: {0}"),
     ),
 )
 # Broken connections: RDMA was chosen and failed (NVIDIA/nccl#1814, NVIDIA/nccl#1052, NVIDIA/nccl-tests#185).

@@ -28,7 +28,7 @@ class Rank(msgspec.Struct, gc=False, frozen=True, order=True):
 
     @property
     def is_numbered(self) -> bool:
-        """True if the index is a label or follows the last hyphen of the name. A random suffix may end in digits."""
+        """True if the index is a label, or all that follows the last hyphen of the name: of web-12, not of web-x7k2."""
         last = self.name.rpartition("-")[2]
         return self.is_labelled or (last.isascii() and last.isdigit())
 

@@ -43,7 +43,7 @@ async def test_a_limited_number_of_labelled_pods_is_read(limit, is_complete, mon
     assert ([pod.metadata.name for pod in labelled.pods], labelled.is_complete) == (["a"], is_complete)
 
 
-def test_first_and_later_lists_give_an_object_the_same_identity():
+def test_the_first_and_later_list_requests_decode_the_same_uid_and_version():
     """Views decode the first list, decode_identified decodes later ones, and the identities of both are compared."""
     raw = b'{"metadata":{"namespace":"n","name":"a","uid":"u","resourceVersion":"7"}}'
     identity = watch_wire.decode_identified(raw).metadata

@@ -6,7 +6,7 @@ from admitting import SHAPES, admit_pod, cpu, fabric, get_refusal, plan_pod, pod
 
 
 @pytest.mark.parametrize("mark", ["-", "rail0-", "rail0-rail1,"])
-def test_a_rails_annotation_of_the_maximum_size_is_refused(mark):
+def test_a_malformed_rails_annotation_of_the_maximum_size_is_refused(mark):
     written = mark * (250_000 // len(mark)) + "x"
     assert "is not a rail or a range" in get_refusal(pod(annotations={"railwright.io/rails": written}), fabric())
 

@@ -161,7 +161,12 @@ REFUSALS = {
         **enforce_level("baseline"),
     ),
     "the host network that the fabric needs": Case(
-        ("level baseline", "hostNetwork", "fabric f is used there only", "run the pod in a privileged namespace"),
+        (
+            "level baseline",
+            "hostNetwork",
+            "fabric f works on the host network only",
+            "level privileged, or use another fabric",
+        ),
         by=fabric("    hostNetwork: true\n", rails=UNNAMED),
         **enforce_level("baseline"),
     ),

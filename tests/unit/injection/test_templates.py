@@ -166,7 +166,7 @@ CLAIM = {"metadata": {"name": "railwright-shm"}, "spec": {"accessModes": ["ReadW
     ],
     ids=["StatefulSet", "JobSet"],
 )
-def test_a_claim_template_with_the_name_of_railwrights_volume_is_refused(row, spec):
+def test_a_volume_claim_template_named_like_railwrights_volume_is_refused(row, spec):
     (refused,) = working.plan_templates(row, working.build_workload(row, working.build_template(label="f"), **spec), BY)
     assert refused.reason == "name-taken"
     assert "volume named railwright-shm" in refused.message

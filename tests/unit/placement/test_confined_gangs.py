@@ -112,7 +112,7 @@ def test_a_gang_without_room_for_its_segments_does_not_fit_though_nodes_are_free
     ]
 
 
-def test_neighbouring_segments_share_a_domain_in_any_order_of_ranks():
+def test_neighbouring_segments_share_a_leaf_whichever_ranks_are_placed_first():
     loop = FilteringLoop(build_leaves(a=8, b=8, c=8), given=build_policy(4))
     pods = loop.create(24)
     early = [9, 3, 10]

@@ -88,7 +88,7 @@ def place_beside_waiting(seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("seeds", CHUNKS, ids=str)
-def test_gangs_placed_one_after_another_have_the_most_bandwidth(seeds):
+def test_each_of_several_gangs_in_sequence_gets_the_best_possible_bandwidth(seeds):
     assert [fault for seed in seeds for fault in place_in_sequence(seed, large=seed % 5 == 0)] == []
 
 

@@ -275,8 +275,10 @@ def test_a_changed_workload_label_that_a_template_label_overrides_is_a_warning(l
     response = update(DEPLOYMENT, new, old)
     assert "patch" not in response
     (warning,) = response["warnings"]
-    assert warning.startswith("LabelNotPassed: spec.template: the template does not get the changed label ")
-    assert warning.endswith(" of the Deployment: it has a label of its own; change it in the template too")
+    assert warning.startswith("LabelNotPassed: spec.template: the changed label ")
+    assert warning.endswith(
+        " does not reach the pod template, which has its own label; change the label in the template too"
+    )
 
 
 def test_without_a_policy_a_workload_gets_a_warning_and_only_its_label_is_copied():
@@ -380,7 +382,7 @@ def test_a_label_added_to_a_workload_with_an_immutable_template_is_a_warning_wit
     (warning,) = answer["warnings"]
     assert warning.startswith("LabelNotPassed: ")
     assert (
-        f"does not get the changed label railwright.io/fabric of the {row.name}: it cannot change any more" in warning
+        f"label railwright.io/fabric of the {row.name} does not reach the pod template, which is immutable" in warning
     )
     assert warning.endswith(f"delete the {row.name}, and create it again with the label")
     again = working.review(row, labelled, operation="UPDATE", oldObject=labelled)

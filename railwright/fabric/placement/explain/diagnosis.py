@@ -291,7 +291,7 @@ def _count_free_slots(decision: decisions.Decision) -> int:
 def _count_slots_by_leaf(
     decision: decisions.Decision, min_bandwidth: node_evaluation.Bandwidth
 ) -> dict[topology.Domain, int]:
-    """Return the number of slots of each labelled leaf at this bandwidth."""
+    """Return leaf -> number of slots with at least this bandwidth. Nodes without a label of a leaf are left out."""
     slots_by_leaf = decision.capacity.count_slots(min_bandwidth)
     slots_by_leaf.pop(topology.NO_DOMAIN, None)
     return slots_by_leaf

@@ -39,7 +39,10 @@ class LeafRequest(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def candidates(self) -> Sequence[Slots]:
-        """Return the leaves of each domain that can hold the missing pods, domains of the lowest level first."""
+        """Return the slots of the leaves of each domain with room for the `missing` pods, lowest level first.
+
+        The peers' leaves are left out.
+        """
         return [group for group in _group_leaves_by_domain(self) if sum(group.values()) >= self.missing]
 
     @functools.cached_property

@@ -33,11 +33,11 @@ class Ring(NamedTuple):
     def find_target_leaf(
         self, rank: Any, order: Sequence[topology.Domain], slots_by_leaf: Mapping[topology.Domain, int]
     ) -> topology.Domain | None:
-        """Return the target leaf of a rank if the plan's leaves are filled by rank, or None if they are full.
+        """Return the leaf that a rank gets if the plan's leaves are filled in the order of ranks; None if all are full.
 
-        A run of ranks between two placed ones starts in the leaf of the previous one and ends in the leaf of the next
-        one, as far as these have free slots. Runs that fit on one leaf are filled first, short ones before long ones.
-        Other runs span several leaves in any case.
+        Waiting ranks between two placed ones are a run. A run begins on the leaf of the placed rank before it and ends
+        on the leaf of the placed rank after it, while these have free slots. Runs that fit on one leaf are filled
+        first, short ones before long ones; the others have to span several leaves.
         """
         # The same walk for each pod of the gang: with the same placed peers every rank finds its own place in it.
         free = dict(slots_by_leaf)
