@@ -108,7 +108,9 @@ async def test_policy_validate_warns_of_a_domain_whose_label_no_node_has(cluster
     file.write_text(POLICY.format("").replace("domains: [c]", f"domains: [{key}, example.com/spine]"))
     code, out, err = await run("policy", "validate", "--from-cluster", str(file))
     assert (code, err) == (0, "")
-    missing = "DomainsNotLabelled: fabrics.roce.placement: no node has label example.com/leef, so it groups no nodes; "
+    missing = (
+        "DomainsNotLabelled: fabrics.roce.placement: no node has label example.com/leef, so the label groups no nodes; "
+    )
     assert (missing in out, "DomainsNotLabelled" in out) == (key == "example.com/leef",) * 2
 
 

@@ -13,9 +13,8 @@ from railwright.fabric.nccl import catalogue
 from railwright.fabric.policy import model
 from railwright.fabric.reasons import reason
 
-LONGEST_NAME = (
-    catalogue.MAX_NAME_LENGTH + 1
-)  # characters: no known variable has as many, so the rest of a longer name does not matter
+# Characters of a name: no known variable has as many, so the rest of a longer name does not matter
+LONGEST_NAME = catalogue.MAX_NAME_LENGTH + 1
 _ORDER = {severity: rank for rank, severity in enumerate(rule_types.Severity)}
 RULES = rule_types.list_rules(variables, device_lists, networks, containers)
 _RANK_RULES = tuple(rule for rule in RULES if not rule.settings)

@@ -90,8 +90,8 @@ def _check_shapes(document: model.PolicyDocument) -> Iterator[Finding]:
         earlier = model.find_shape(shapes[:index], shape.match)
         if earlier is not None:
             message = (
-                f"has no nodes: those with all labels of shape {_quote(shape.name)} have the earlier shape "
-                f"{_quote(earlier.name)}; put {_quote(shape.name)} before it, or remove it"
+                f"has no nodes: a node with all labels of shape {_quote(shape.name)} has the earlier shape "
+                f"{_quote(earlier.name)}; put {_quote(shape.name)} before {_quote(earlier.name)}, or remove it"
             )
             yield Finding(("nodeShapes", index, "match"), message)
         named: list[tuple[Path, str]] = [(("devices", name), name) for name in shape.devices]
@@ -368,25 +368,25 @@ def _check_identities(fabric: model.Fabric, claims: model.Claims, shapes: Shapes
     for index, rail in enumerate(fabric.rails):
         if rail.resource is not None:
             message = (
-                f"{_quote(rail.resource)} is an extended resource, but the fabric's rails come as claims; "
-                "remove it, or remove claims from the fabric"
+                f"{_quote(rail.resource)} is an extended resource, but pods request the fabric's rails by "
+                "claims; remove the resource, or `claims` of the fabric"
             )
             yield Finding(("rails", index, "resource"), message)
         values = compiled.list_attribute_values(rail, shapes)
         if not values:
             message = (
-                f"is missing: nothing identifies the devices of rail {_quote(rail.name)}; set device, such as mlx5_0, "
-                f"or claim to the value of {claims.rail_attribute}"
+                f"is missing: nothing identifies the devices of rail {_quote(rail.name)}; set `device`, such as "
+                f"mlx5_0, or set `claim` to the value of {claims.rail_attribute}"
             )
             yield Finding(("rails", index, "claim"), message)
         for value in values:
             earlier = rail_by_value.setdefault(value, rail.name)
             if earlier != rail.name:
                 message = (
-                    f"{_quote(value)} identifies both rail {_quote(earlier)} and {_quote(rail.name)}, by their "
-                    "own keys or in nodeShapes, so that each could get the other's device: one claim serves nodes of "
-                    "all shapes; identify them by an attribute that is equal on all nodes, or use a fabric for each "
-                    "shape"
+                    f"{_quote(value)} identifies both rail {_quote(earlier)} and {_quote(rail.name)}, in `rails` or "
+                    "`nodeShapes`, so a claim for one rail could get the device of the other: claims do not depend on "
+                    "the shape of the node; use a railAttribute whose values are equal on all nodes, or a fabric for "
+                    "each shape"
                 )
                 yield Finding(("rails", index), message)
                 break

@@ -233,8 +233,8 @@ class Rail(Section, frozen=True):
     claim: Annotated[
         AttributeValue | AttributeNumber | None,
         describe(
-            "Value of the attribute `railAttribute` of `claims` that the rail's devices have, if the rails come as "
-            "claims. If unset, `device` is that value.",
+            "Value of the device attribute `claims.railAttribute` by which a claim selects the rail's devices. Only "
+            "with `claims`. If unset, the value of `device`.",
             "pci0000:44",
         ),
     ] = None
@@ -344,7 +344,8 @@ class Nccl(Section, frozen=True):
         ),
     ] = None
     traffic_class: Annotated[
-        Byte | None, describe("DSCP x 4 of the class that the switches treat as lossless.", 106)
+        Byte | None,
+        describe("Traffic class of RDMA packets: DSCP x 4 of the class that is lossless on the switches.", 106),
     ] = None
 
     def is_set_by_vendor(self, name: str) -> bool:
@@ -501,10 +502,10 @@ class Fabric(Section, frozen=True):
         Literal["all", "proportional"] | None,
         describe(
             "Number of rails that a pod gets. `proportional`: its GPUs x rails / `gpusPerNode`, rounded up. All pods "
-            "of a gang get the same rails, unless these come as claims. If unset, a pod gets all rails. One exception: "
-            "if its namespace opted it in and all rails would use up the node's devices, it gets a share by its GPUs. "
-            "That is decided by the capacity of the nodes that have the resources of all rails: without such a node, "
-            "all. Set it where the number must not depend on the nodes.",
+            "of a gang get the same rails, unless these come as claims. If unset, a pod gets all rails, with one "
+            "exception: a pod that its namespace opted in gets rails in proportion to its GPUs if all rails would take "
+            "all devices of a node. The capacity of the nodes that have the resources of all rails decides this; if "
+            "there is no such node, the pod gets all rails. Set `railsPerPod` if the number must not depend on nodes.",
             "all",
         ),
     ] = None
@@ -594,9 +595,9 @@ class Fabric(Section, frozen=True):
     delivery: Annotated[
         Literal["auto", "files"],
         describe(
-            "How the ranks get what is found in the pod. `auto`: by their environment (`fileKeyRef`) if the API server "
-            "and every node of the fabric are Kubernetes 1.35 or newer, otherwise by files. `files`: by nccl.conf and "
-            "ucx.conf, which reach NCCL and UCX only.",
+            "How ranks get the values that are found in the pod. `auto`: by their environment (`fileKeyRef`) if the "
+            "API server and every node of the fabric are Kubernetes 1.35 or newer, otherwise by files. `files`: by "
+            "nccl.conf and ucx.conf, which reach NCCL and UCX only.",
             "auto",
         ),
     ] = "auto"
@@ -690,8 +691,9 @@ class PolicyDocument(Section, frozen=True):
     accelerator_units: Annotated[
         dict[ResourceName, Count],
         describe(
-            "Number of units that make one accelerator, by resource, if a unit is a share: slices of MIG, the 100 of "
-            "Koordinator. If a resource is not named, 1. It counts for `proportional` and `gpusPerNode`.",
+            "Number of units of a resource that make one accelerator, by resource, if a unit is a share of one, such "
+            "as a MIG slice or 1/100 in Koordinator. For resources that are not named, 1. Used for `proportional` and "
+            "`gpusPerNode`.",
             {"koordinator.sh/gpu": 100},
         ),
     ] = {}

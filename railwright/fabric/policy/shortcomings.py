@@ -153,7 +153,7 @@ def _check_addresses(path: str, fabric: model.Fabric, configurations: Configurat
         AdmissionCode.ADDRESSES_DIFFER,
         f"{path}nccl.addressRange: {address_range} has no address of the rails' networks ({addresses}), so NCCL finds "
         "no GID there",
-        fix="correct it, or the IPAM of the networks",
+        fix="correct `addressRange`, or the IPAM of the networks",
     )
 
 
@@ -168,7 +168,7 @@ def _check_domains(
     if missing := [key for key in labels if not set(topology.expand_rails(key, rails)) & present]:
         yield reasons.Reason(
             AdmissionCode.DOMAINS_NOT_LABELLED,
-            f"{path}placement: no node has label {text.join_fitting(missing)}, so it groups no nodes",
+            f"{path}placement: no node has label {text.join_fitting(missing)}, so the label groups no nodes",
             fix="label the nodes, or correct `domains` or `preset`",
         )
 

@@ -82,7 +82,7 @@ class PlacementCode(ReasonCode):
     )
     CAPACITY_INSUFFICIENT = (
         "CapacityInsufficient",
-        "The cluster has too few slots for the pods that remain.",
+        "The cluster has too few slots for the pods of the gang that have no node yet.",
         "Wait, add nodes, or reduce the gang.",
     )
     NODES_BLOCKED = (
@@ -92,7 +92,7 @@ class PlacementCode(ReasonCode):
     EARLIER_GANGS = (
         "EarlierGangs",
         "Nodes are left free for the remaining pods of gangs that are partly placed.",
-        "Recreate the gang when they are placed, if its placement matters.",
+        "If the gang's placement matters, recreate it after those gangs are placed.",
     )
     LEAVES_MINIMUM = (
         "LeavesMinimum",
@@ -217,11 +217,11 @@ class AdmissionCode(ReasonCode):
     HUGE_PAGES_WITHOUT_MEMORY = "HugePagesWithoutMemory", "Huge pages need a request of `cpu` or `memory`."
     KEY_WITHOUT_EFFECT = (
         "KeyWithoutEffect",
-        "A key of railwright is misspelt or in the wrong place, or Multus does not know a key of its annotation.",
+        "A key of railwright is misspelt or misplaced, or the networks annotation has a key that Multus ignores.",
     )
 
     # records
-    ANNOTATIONS_FULL = "AnnotationsFull", "A record does not fit into the pod's annotations."
+    ANNOTATIONS_FULL = "AnnotationsFull", "The annotations of a pod are too large for a record of railwright."
 
     # workloads
     PODS_REJECTED = "PodsRejected", "The pods of a template would be rejected now."
@@ -239,9 +239,9 @@ class AdmissionCode(ReasonCode):
     TOPOLOGY_REQUESTED = "TopologyRequested", "The workload asks its scheduler to keep the gang in one domain."
     TOPOLOGY_NOT_WRITTEN = (
         "TopologyNotWritten",
-        "railwright sets no topology constraint: the author has, pods start one by one, or the scheduler has none.",
+        "railwright sets no topology constraint: the author has, pods start one by one, or the scheduler allows none.",
     )
-    TOPOLOGY_NO_KEY = "TopologyNoKey", "The policy names no domains that this scheduler knows."
+    TOPOLOGY_NO_KEY = "TopologyNoKey", "The policy names no domains that the workload's scheduler can use."
 
     # lint and limits
     LINT_FAILED = (

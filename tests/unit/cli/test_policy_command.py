@@ -75,7 +75,7 @@ def test_policy_validate_prints_lint_warnings_about_the_variables_of_a_valid_pol
     assert command_line.main(["policy", "validate", str(file)]) == 0
     valid, warning = capsys.readouterr().out.splitlines()
     assert "valid" in valid
-    assert warning.startswith(f"{file}: warning: N10: fabrics.f.env: NCCL_DEBUG=LOUD: NCCL does not know this word")
+    assert warning.startswith(f"{file}: warning: N10: fabrics.f.env: NCCL_DEBUG=LOUD: NCCL does not accept this word")
     assert command_line.main(["policy", "validate", str(file), "-o", "json"]) == 0
     (result,) = json.loads(capsys.readouterr().out)
     assert [line.partition(": ")[0] for line in result["warnings"]] == ["N10"]

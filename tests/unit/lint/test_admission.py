@@ -78,7 +78,8 @@ def test_an_authors_device_list_is_compared_with_each_node_shape_that_the_pod_ma
     (warning,) = list_warnings(admitting.pod(container), policy)
     assert warning == (
         "N15: container c: NCCL_IB_HCA==mlx5_0,mlx5_1: selects none of the rails' devices on nodes of shape b: NCCL "
-        "would use TCP. Names differ by node: shape a has mlx5_0, mlx5_1, shape b has mlx5_2, mlx5_3; remove it"
+        "would use TCP. Device names differ by node: shape a has mlx5_0, mlx5_1, shape b has mlx5_2, mlx5_3; "
+        "remove the list"
     )
     assert list_warnings(admitting.pod(container, nodeSelector={"gpu": "a"}), policy) == ()
 
@@ -125,7 +126,7 @@ def test_an_injected_value_is_reported_if_the_pod_lacks_its_interface_or_devices
     tree = admitting.pod(admitting.gpus(8), annotations={"railwright.io/skip": "devices"})
     tree["spec"]["containers"][0]["resources"]["limits"]["a.b/vf"] = "1"
     (few,) = list_warnings(tree, admitting.fabric(rails=rails))
-    assert few.startswith("N15: container c: NCCL_IB_HCA==mlx5_0,mlx5_1: names 2 devices, and the container requests 1")
+    assert few.startswith("N15: container c: NCCL_IB_HCA==mlx5_0,mlx5_1: names 2 devices, but the container requests 1")
 
 
 @pytest.mark.parametrize(

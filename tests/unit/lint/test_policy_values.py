@@ -36,7 +36,7 @@ def lint_policy(text: str) -> list[str]:
         ("NCCL_SOCKET_IFNAME: ens3", "N17", "the pod, which has eth0, net1, rdma1"),
         ("NCCL_SOCKET_IFNAME: rdma1", "N18", "a secondary network"),
         ('NCCL_IB_DISABLE: "1"', "N31", "turns RDMA off"),
-        ('NCCL_IB_GID_INDEX: "5"', "N21", "remove it"),
+        ('NCCL_IB_GID_INDEX: "5"', "N21", "remove the variable"),
         ('UCX_NET_DEVICES: "=mlx5_0:1"', "N1", "mlx5_0"),
     ],
 )

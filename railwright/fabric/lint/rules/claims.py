@@ -127,7 +127,7 @@ def check_attribute_guards(claim: ClaimContext) -> _Violations:
                 domain, _, name = attribute.rpartition("/")
                 yield Violation(
                     f"request {request} reads {attribute} without has(): if a device of the class lacks it, "
-                    f'the pod is not scheduled; begin with has(device.attributes["{domain}"].{name}) &&',
+                    f'the pod is not scheduled; begin the expression with has(device.attributes["{domain}"].{name}) &&',
                     path=path,
                 )
 

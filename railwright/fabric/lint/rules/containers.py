@@ -81,7 +81,7 @@ def check_shared_memory(ranks: RankContext) -> Iterator[Violation]:
         volume, fix = f"the memory volume at {names.DEV_SHM}", "raise its sizeLimit"
         if ranks.mounts.get(names.DEV_SHM) == "policy":
             volume = f"the policy's {volume.removeprefix('the ')} (mounts.sharedMemory of the fabric)"
-            fix = "ask for a larger one, or mount an emptyDir with medium: Memory there"
+            fix = "ask the operator for more, or mount an emptyDir with medium: Memory there"
         yield Violation(
             f"{volume} holds {size / 2**20:g}Mi, but a container with two or more accelerators needs at least 1Gi; "
             f"{fix}"

@@ -117,7 +117,7 @@ def _check_whole_names(name: str, value: str, row: _ListGrammar) -> Iterator[str
     for mark in "=" if row.is_of_devices else "^=":
         if mark in value:
             yield (
-                f"only NCCL knows the prefix {mark}; {row.library} takes it as part of the name, which then matches "
+                f"only NCCL reads the prefix {mark}; {row.library} takes it as part of the name, which then matches "
                 f"nothing; remove the {mark}"
             )
             return
@@ -189,14 +189,13 @@ def check_listed_devices(setting: Setting, ranks: RankContext) -> Iterator[str]:
     count, requested = len(name_list.entries), sum(ranks.rdma_devices.values())
     if ranks.fabric_context.exclusive and not name_list.exclude and 0 < requested < count:
         yield (
-            f"names {count} devices, and the container requests {requested}: the others are not in the pod; request "
-            f"{count} or name {requested}"
+            f"names {count} devices, but the container requests {requested}: the other devices are not in the pod; "
+            f"request {count} or name {requested}"
         )
     known = ranks.fabric_context.devices or {}
     all_devices = dict.fromkeys(device for devices in known.values() for device in devices)
-    names = [
-        entry.name for entry in name_list.entries if entry.name not in all_devices
-    ]  # a name in the policy is no misspelling
+    # A name in the policy is no misspelling.
+    names = [entry.name for entry in name_list.entries if entry.name not in all_devices]
     look_alikes = list(filter(None, map(describe_misspelling, names)))
     yield from look_alikes
     if not known or look_alikes:
@@ -208,7 +207,7 @@ def check_listed_devices(setting: Setting, ranks: RankContext) -> Iterator[str]:
             if differ:
                 yield f"{missed} on {_describe_nodes(shape)}: {effect}. {_describe_devices_by_shape(known)}"
             else:
-                yield f"{missed} {', '.join(devices)}: {effect}; change it so that it selects them too"
+                yield f"{missed} {', '.join(devices)}: {effect}; change the list so that it selects them too"
             return
     absent = [
         quote(entry.name)
@@ -234,7 +233,7 @@ def _describe_devices_by_shape(known: Mapping[str, Sequence[str]]) -> str:
         f"{f'shape {shape} has' if shape else 'other nodes have'} {', '.join(devices)}"
         for shape, devices in known.items()
     ]
-    return f"Names differ by node: {', '.join(shapes)}; remove it"
+    return f"Device names differ by node: {', '.join(shapes)}; remove the list"
 
 
 def describe_misspelling(name: str) -> str:
@@ -268,14 +267,14 @@ def check_unpredictable_names(setting: Setting, ranks: RankContext) -> Iterator[
     if name_list is None:
         return
     if setting.name in ranks.fabric_context.found:
-        yield "overrides the devices that railwright finds in the pod, but device names differ between nodes; remove it"
+        yield "overrides the devices that railwright finds in the pod, but names differ by node; remove the list"
     requested = ranks.rdma_devices
     has_functions = any(map(is_virtual_resource, requested)) if requested else bool(ranks.fabric_context.exclusive)
     known = {device for devices in (ranks.fabric_context.devices or {}).values() for device in devices}
     is_known = not name_list.exact or name_list.exclude or all(entry.name in known for entry in name_list.entries)
     if has_functions and not is_known:
-        fix = "use a prefix, such as mlx5" if setting.name == _HCA else "remove it"
-        yield f"names of virtual functions are not known before they are allocated; {fix}"
+        fix = "use a prefix, such as mlx5" if setting.name == _HCA else "remove the list"
+        yield f"the names of virtual functions are unknown until the pod has the devices; {fix}"
 
 
 @rule("N61", Severity.WARNING, settings=DEVICE_LISTS)
@@ -293,12 +292,12 @@ def check_omitted_rails(setting: Setting, ranks: RankContext) -> Iterator[str]:
     if setting.name == _NVSHMEM_LIST:
         switch = ranks.get_setting(_NVSHMEM_SWITCH)
         if switch is None or (switch.value is not None and not is_nvshmem_on(switch.value)):
-            yield f"NVSHMEM reads the list only with {_NVSHMEM_SWITCH}=1; set it too"
+            yield f"NVSHMEM reads the list only with {_NVSHMEM_SWITCH}=1; set that variable too"
     name_list = _read_device_list(setting, ranks)
     if name_list is not None and (selection := _describe_omitted_rails(name_list, ranks)):
         yield (
-            f"selects {selection}: the others carry no data, and no log reports it; "
-            "remove it, or request fewer rails by the annotation railwright.io/rails"
+            f"selects {selection}: the other rails silently carry no data; "
+            "remove the list, or request fewer rails (annotation railwright.io/rails)"
         )
 
 

@@ -78,14 +78,14 @@ def _check_transport(network: str, ranks: RankContext) -> Iterator[str]:
     plugin = fabric.nccl.plugin if fabric is not None else None
     if transport is None and network == "socket" and ranks.is_rdma_requested:
         resources = ", ".join(sorted(ranks.rdma_devices))
-        yield f"keeps NCCL on TCP, although the ranks request {resources}; write IB, or remove it"
+        yield f"keeps NCCL on TCP, although the ranks request {resources}; write IB, or remove the variable"
     elif (
         transport is not None
         and network != (plugin or "").casefold()
         and transport not in _TRANSPORTS_BY_NETWORK.get(network, frozenset(policies.Transport))
     ):
         name = plugin or _NAMES.get(transport, "IB")
-        yield f"is not a network of this fabric ({transport}); write {name}, or remove it"
+        yield f"is not a network of this fabric ({transport}); write {name}, or remove the variable"
 
 
 @rule("N55", Severity.WARNING, settings=lambda name: name.startswith("RDMAV_"))
@@ -119,12 +119,14 @@ def check_efa_reachable(ranks: RankContext) -> Iterator[Violation]:
     plugin, provider = ranks.get_setting(_PLUGIN), ranks.get_setting("FI_PROVIDER")
     if plugin is not None and plugin.text.casefold() == "none":
         yield Violation(
-            "turns off the plugin that drives EFA, so NCCL uses TCP without a message; remove it, or write ofi", plugin
+            "turns off the EFA plugin, so NCCL uses TCP without a message; remove the variable, or write ofi", plugin
         )
     if provider is not None and provider.value:  # layered providers are written `efa;ofi_rxr`
         named = provider.text.removeprefix("^").replace(";", ",").split(",")
         if ("efa" in map(str.strip, named)) == provider.text.startswith("^"):
-            yield Violation("keeps libfabric from EFA, so NCCL uses TCP; remove it, or write efa", provider)
+            yield Violation(
+                "excludes libfabric's provider efa, so NCCL uses TCP; remove the variable, or write efa", provider
+            )
     if ranks.mounts.get(_VERBS_DEVICES) == "hostPath":
         yield Violation(
             f"the container has EFA devices and mounts the node's {_VERBS_DEVICES}: where nodes also have other RDMA "
@@ -245,9 +247,9 @@ def check_pod_identity_interface(setting: Setting, ranks: RankContext) -> Iterat
 
 # How each library chooses the GID index if its variable is not set
 _CHOICES_WITHOUT_INDEX = {
-    "NCCL_IB_GID_INDEX": "NCCL chooses it itself since 2.21",
-    "NVSHMEM_IB_GID_INDEX": "NVSHMEM 3 chooses it itself",
-    "UCX_IB_GID_INDEX": "UCX chooses it itself",
+    "NCCL_IB_GID_INDEX": "NCCL chooses the index itself since 2.21",
+    "NVSHMEM_IB_GID_INDEX": "NVSHMEM 3 chooses the index itself",
+    "UCX_IB_GID_INDEX": "UCX chooses the index itself",
 }
 # Devices whose GID table the vendor fixes: its manifests set the index (vllm-project/aibrix samples/disaggregation)
 _FIXED_BY_VENDOR = frozenset({"vke.volcengine.com/rdma"})
@@ -273,4 +275,4 @@ def check_gid_index(setting: Setting, ranks: RankContext) -> Iterator[str]:
         name in _FIXED_BY_VENDOR or is_exclusive_resource(name) for name in requested
     )
     if not is_of_policy and not ranks.host_network and not has_own_devices:
-        yield f"the right index differs from pod to pod; remove it: {_CHOICES_WITHOUT_INDEX[setting.name]}"
+        yield f"the right index differs from pod to pod; remove the variable: {_CHOICES_WITHOUT_INDEX[setting.name]}"

@@ -31,7 +31,7 @@ def check_unknown_name(setting: Setting, ranks: RankContext) -> Iterator[str]:
     Source: NVIDIA/nccl src/misc/param.cc; the catalogue of names.
     """
     if setting.name not in ranks.own_names and not ranks.has_hidden_names:
-        yield f"NCCL knows no such name and ignores it; {_suggest_name(setting.name)}"
+        yield f"NCCL has no variable of this name and ignores it; {_suggest_name(setting.name)}"
 
 
 def _suggest_name(name: str) -> str:
@@ -65,8 +65,8 @@ def check_nccl_release(setting: Setting, ranks: RankContext) -> Iterator[str]:
         yield f"no release of NCCL ever read this variable; {advice}"
     elif row.status == "newer":
         yield (
-            f"only NCCL {row.introduced} and newer read this variable, and most images have an older NCCL; update it "
-            "in the image, or remove the variable"
+            f"only NCCL {row.introduced} and newer read this variable, and most images have an older NCCL; update "
+            "NCCL in the image, or remove the variable"
         )
 
 
@@ -138,7 +138,7 @@ def check_word(setting: Setting, ranks: RankContext) -> Iterator[str]:
         fix = f"write a value that matches {row.words}"
         if isinstance(row.allowed, catalogue.Enumeration):
             fix = f"write {text.upper()}" if row.allowed.allows(text.upper()) else f"write one of: {row.words}"
-        yield f"NCCL does not know this word{effect}; {fix}"
+        yield f"NCCL does not accept this word{effect}; {fix}"
 
 
 _SUBSYSTEMS = (
@@ -204,7 +204,7 @@ def check_quotes_and_blanks(setting: Setting, _: RankContext) -> Iterator[str]:
     if value is None or (value and value == text) or (row is not None and value == row.default_text):
         return
     if not value:
-        yield "an empty value counts as set for some variables and as unset for others; omit it"
+        yield "an empty value counts as set for some variables and as unset for others; omit the variable"
     else:
         yield f"quotes and blanks around a value become part of it; write {quote(text) or 'a value, or omit it'}"
 
@@ -223,8 +223,8 @@ def check_fixed_algorithm(setting: Setting, ranks: RankContext) -> Iterator[str]
         choice = "algorithm" if setting.name == "NCCL_ALGO" else "protocol"
         effect = ", although NCCL" if not ranks.is_on_efa else " and turns off the tuner of the EFA plugin, which"
         yield (
-            f"restricts the {choice}{effect} chooses the best one for each operation and message size; remove it "
-            "outside of benchmarks"
+            f"restricts the {choice}{effect} chooses the best {choice} for each operation and message size; remove the "
+            "variable outside of benchmarks"
         )
 
 
@@ -250,6 +250,6 @@ def check_vendor_variable(setting: Setting, ranks: RankContext) -> Iterator[str]
     """
     fabric = ranks.fabric_context.fabric
     if fabric is not None and fabric.nccl.is_set_by_vendor(setting.name):
-        yield "the vendor's plugin, script or settings file sets this variable on the fabric's nodes; remove it"
+        yield "the vendor's plugin, script or settings file sets this variable on the fabric's nodes; remove it here"
     if fabric is None and ranks.is_on_efa and setting.name in _EFA_PLUGIN_VARIABLES and setting.text != _OWN_TUNER:
-        yield "the plugin of EFA has a value for each instance type, which this one replaces; remove it"
+        yield "the EFA plugin has its own value for each instance type, which this value replaces; remove the variable"
