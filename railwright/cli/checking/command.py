@@ -106,9 +106,10 @@ def explain(anchor: str) -> int:
 
 
 async def check(client: clients.Client, arguments: argparse.Namespace, problem: str) -> int:
-    """Return 0 if all checks passed, 1 if one failed (--strict: or warned), 2 if the cluster could not be read.
+    """Run the checks, print the results, and return the exit code.
 
-    Without --allow-unread, 2 also if the caller may not read some objects. `problem` is the error of a
+    It is 0 if all checks passed, 1 if one failed (--strict: or warned), 2 if the cluster could not be read; without
+    --allow-unread, 2 also if the caller may not read some objects. `problem` is the error of a
     request that has just failed; then the first run sends no request.
     """
     results = await _run_until_passed(client, arguments, problem)
