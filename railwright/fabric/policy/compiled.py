@@ -16,7 +16,7 @@ Network = tuple[str, str]
 
 
 class ResolvedRail(msgspec.Struct, frozen=True):
-    """Rail with its resource and network. `resource` is None as long as only the unread network can name it.
+    """Rail with its resource and network. `resource` is None until the network that names it is read.
 
     If pods request the rail by claims, no pod requests `resource`; placement counts the rail's devices under this name.
     """

@@ -633,7 +633,7 @@ class NumaNode(Section, frozen=True):
 
 
 class NodeShape(Section, frozen=True):
-    """Hardware of a node type. A node has the first shape with labels that all match."""
+    """Hardware of a node type. A node has the first shape whose `match` labels are all on the node."""
 
     name: Annotated[ShapeName, describe("Name of the shape, unique.", "h100-8x4")]
     match: Annotated[
@@ -699,7 +699,7 @@ class PolicyDocument(Section, frozen=True):
     ] = {}
     node_shapes: Annotated[
         tuple[NodeShape, ...],
-        describe("Hardware of each node type. A node has the first shape with labels that all match."),
+        describe("Hardware of each node type. A node has the first shape whose `match` labels are all on the node."),
         msgspec.Meta(max_length=256),
     ] = ()
 
@@ -742,5 +742,5 @@ class Policy(msgspec.Struct, frozen=True, dict=True):
 
 
 def find_shape(shapes: Iterable[NodeShape], labels: Mapping[str, str]) -> NodeShape | None:
-    """Return the first shape whose `match` labels a node with these labels all has, or None."""
+    """Return the first shape whose `match` labels are all in the labels of a node, or None."""
     return next((shape for shape in shapes if label_selectors.has_all(shape.match, labels)), None)

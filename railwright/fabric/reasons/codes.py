@@ -221,7 +221,10 @@ class AdmissionCode(ReasonCode):
     )
 
     # records
-    ANNOTATIONS_FULL = "AnnotationsFull", "The annotations of a pod are too large for a record of railwright."
+    ANNOTATIONS_FULL = (
+        "AnnotationsFull",
+        "The injection record is left out, because the annotations of the pod are at their limit of 256 KiB.",
+    )
 
     # workloads
     PODS_REJECTED = "PodsRejected", "The pods of a template would be rejected now."
@@ -239,7 +242,7 @@ class AdmissionCode(ReasonCode):
     TOPOLOGY_REQUESTED = "TopologyRequested", "The workload asks its scheduler to keep the gang in one domain."
     TOPOLOGY_NOT_WRITTEN = (
         "TopologyNotWritten",
-        "railwright sets no topology constraint: the author has, pods start one by one, or the scheduler allows none.",
+        "railwright sets no topology constraint: the author set one, pods start one by one, or the scheduler has none.",
     )
     TOPOLOGY_NO_KEY = "TopologyNoKey", "The policy names no domains that the workload's scheduler can use."
 

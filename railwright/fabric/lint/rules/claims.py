@@ -86,7 +86,7 @@ def check_pair_constraints(claim: ClaimContext) -> _Violations:
     """One constraint over several GPUs and NICs.
 
     A constraint holds for all devices of its requests together. With two GPUs and two NICs it asks that all four share
-    one PCIe root, which most nodes do not have, so that the pod stays Pending. Right is one request for each device,
+    one PCIe root, which most nodes do not have, so that the pod stays Pending. Write one request for each device,
     and one constraint for each pair. Attributes of larger groups are not reported, such as those of AWS Neuron's device
     groups.
 
@@ -102,8 +102,8 @@ def check_pair_constraints(claim: ClaimContext) -> _Violations:
         several = [f"{count} devices of {name}" for name, count in counts.items() if count > 1]
         if constraint.match_attribute.rpartition("/")[2] == _SHARED_BY_PAIR and len(several) > 1:
             yield Violation(
-                f"one constraint asks that {' and '.join(several)} share one value of {constraint.match_attribute}; "
-                "write one request for each device, and one constraint for each pair",
+                f"one constraint asks that {' and '.join(several)} share one value of {constraint.match_attribute}, "
+                "which most nodes cannot provide; write one request for each device, and one constraint for each pair",
                 path=("constraints", index),
             )
 
