@@ -110,7 +110,7 @@ class InstalledCertificates:
         """Return index and name of each webhook of a configuration whose caBundle is not `pem`."""
         return [(index, hook.name) for index, hook in self._webhooks[kind] if hook.client_config.ca_bundle != pem]
 
-    def list_overwritten_bundles(self) -> Iterator[tuple[events.Involved, tuple[str, ...], tuple[str, ...]]]:
+    def list_overwritten_bundles(self) -> Iterator[tuple[events.InvolvedObject, tuple[str, ...], tuple[str, ...]]]:
         """Yield webhook configuration, webhook names and field managers, where a caBundle differs from the keyring's.
 
         The names are those of the webhooks with such a caBundle. The field managers are the others that wrote it.
@@ -119,7 +119,7 @@ class InstalledCertificates:
             names = tuple(name for _, name in self.list_outdated_webhooks(kind, self.keyring.bundle))
             if configuration is not None and names:
                 metadata = configuration.metadata
-                involved = events.Involved(kind, _GROUP_VERSION, "", metadata.name, metadata.uid)
+                involved = events.InvolvedObject(kind, _GROUP_VERSION, "", metadata.name, metadata.uid)
                 yield involved, names, _list_bundle_managers(metadata, names)
 
 

@@ -63,16 +63,16 @@ def _format_command(name: str, command: options.Parser, summary: str) -> tuple[s
 
 def format_metrics() -> str:
     """Return a table of metrics for each server, in Markdown."""
-    common = metrics.Metrics("").rows
+    common = metrics.Metrics("").descriptions
     sections = {
         "Both servers": common,
-        "Webhook": metrics.WebhookMetrics().rows[len(common) :],
-        "Extender": metrics.ExtenderMetrics().rows[len(common) :],
+        "Webhook": metrics.WebhookMetrics().descriptions[len(common) :],
+        "Extender": metrics.ExtenderMetrics().descriptions[len(common) :],
     }
     return "\n".join(_format_metrics_of_server(title, rows) for title, rows in sections.items())
 
 
-def _format_metrics_of_server(title: str, metric_rows: Sequence[metrics.Row]) -> str:
+def _format_metrics_of_server(title: str, metric_rows: Sequence[metrics.MetricDescription]) -> str:
     rows = [
         (f"`{row.name}`", row.type, ", ".join(f"`{label}`" for label in row.labels), row.text) for row in metric_rows
     ]

@@ -62,16 +62,16 @@ async def serve(options: settings.Settings) -> int:
 
     def find_cache_problem() -> str:
         """Return why the caches are not ready. Stale caches would place gangs on resources that no longer exist."""
-        problem = origin.cache_problem(options.stale_seconds)
+        problem = origin.find_cache_problem(options.stale_seconds)
         if not problem:
             deciding.warm_caches()  # the first request does not wait for it then
         return problem
 
-    checks.add("policy", origin.find_policy_problem)
-    checks.add("caches", find_cache_problem)
+    checks.add_check("policy", origin.find_policy_problem)
+    checks.add_check("caches", find_cache_problem)
 
     def refresh_gauges() -> None:
-        counters.show_sources(**origin.read_metrics())
+        counters.set_source_gauges(**origin.read_metrics())
         for entry_state in assumed_pods.State:
             counters.assumed_pods.labels(entry_state).set(state.assumed.count(entry_state))
         waiting, longest_seconds = gangs.count_waiting(time.monotonic())

@@ -68,13 +68,13 @@ def _build_handler(
     async def answer_request(request: web.Request) -> web.Response:
         body = request[application.BODY]
         if len(body) > most:
-            path = application.get_path(request)
+            path = application.get_route_path(request)
             raise application.HttpError(413, f"the body is larger than {most} bytes, the limit of {path}: {advice}")
         if not has_scope:
-            return application.reply(answer(body))
+            return application.build_response(answer(body))
         scope = request.match_info.get("scope", "")
         decoding.check_names("the scope in the path", (scope,))
-        return application.reply(answer(body, scope))
+        return application.build_response(answer(body, scope))
 
     return answer_request
 
@@ -107,7 +107,7 @@ def _build_explain_handler(
         explanation = explain_pod(f"{namespace}/{pod}", assessor)
         if isinstance(explanation, str):
             raise application.HttpError(404, explanation)
-        return application.reply(msgspec.json.encode(explanation))
+        return application.build_response(msgspec.json.encode(explanation))
 
     return answer_explain
 

@@ -128,6 +128,6 @@ def post_event(poster: events.Events, cluster: cluster_state.ClusterState, outco
     else:
         kind, api_version, key, uid = "Pod", "v1", outcome.first.key, outcome.first.uid
     namespace, _, name = key.partition("/")
-    involved = events.Involved(kind, api_version, namespace, name, uid)
+    involved = events.InvolvedObject(kind, api_version, namespace, name, uid)
     message = f"{outcome.reasons[0].code}: {reason.join_texts(outcome.reasons)}"
     poster.post(involved, warning=True, reason=event_reason, message=message)

@@ -25,7 +25,7 @@ class State:
         self.cluster = cluster_state.ClusterState()
         self.assumed = self.cluster.assumed
         self.pools: dict[tuple[str, str], str | None] = {}  # network (namespace, name) -> its resource
-        self.networks = sinks.Values[views.NetworkAttachmentDefinition, str | None](
+        self.networks = sinks.ValueCache[views.NetworkAttachmentDefinition, str | None](
             lambda network: network.metadata.key,
             lambda network: network.metadata.annotations.get(names.NAD_RESOURCE_NAME) or None,
             self.pools,
@@ -76,10 +76,10 @@ def list_watches(state: State) -> list[reflector.WatchSpec]:
     list is consistent, and the specs of thousands of workloads are not in memory at once.
     """
     cluster, watch = state.cluster, reflector.WatchSpec
-    nodes = sinks.Functions(
+    nodes = sinks.CallbackSink(
         cluster.replace_nodes, cluster.upsert_node, lambda node: cluster.remove_node(node.metadata.name)
     )
-    topologies = sinks.Functions(
+    topologies = sinks.CallbackSink(
         cluster.replace_topologies,
         cluster.upsert_topology,
         lambda report: cluster.remove_topology(report.metadata.name),
@@ -94,7 +94,7 @@ def list_watches(state: State) -> list[reflector.WatchSpec]:
         *(
             watch(
                 resources.GANG_SIZES[kind.name],
-                sinks.Functions(
+                sinks.CallbackSink(
                     functools.partial(cluster.sizes.replace, kind),
                     functools.partial(cluster.sizes.upsert, kind),
                     functools.partial(cluster.sizes.remove, kind),
@@ -110,12 +110,12 @@ def _list_device_watches(state: State) -> list[reflector.WatchSpec]:
     """Return the watches for Dynamic Resource Allocation."""
     known, watch = state.cluster.devices, reflector.WatchSpec
 
-    def build_sink(sink: inventory.Sink[Any]) -> sinks.Functions[Any]:
+    def build_sink(sink: inventory.Sink[Any]) -> sinks.CallbackSink[Any]:
         def record_change(apply: Callable[[Any], inventory.Changes]) -> Callable[[Any], None]:
             # the devices of assumed pods may then count by their claims
             return lambda changed: state.assumed.record_changes(state.cluster.change_devices(lambda _: apply(changed)))
 
-        return sinks.Functions(*map(record_change, (sink.replace, sink.upsert, sink.remove)))
+        return sinks.CallbackSink(*map(record_change, (sink.replace, sink.upsert, sink.remove)))
 
     return [
         watch(resources.DEVICE_CLASSES, build_sink(known.class_sink)),

@@ -52,17 +52,17 @@ async def serve(options: settings.Settings) -> int:
             state,
             poster,
             get_policy=lambda: origin.store.current,
-            get_problem=lambda: origin.cache_problem() or origin.find_outage(),
+            get_problem=lambda: origin.find_cache_problem() or origin.find_outage(),
         )
         api = app.ApiServer(client, poster, controller)
         keep_policy = functools.partial(last_policy.write, client, origin.store)
         watch_file_keys = functools.partial(file_keys.watch_support, client, state.set_file_keys)
         tasks += [poster.run, controller.run, watch_file_keys, keep_policy]
-    checks.add("policy", origin.find_policy_problem)
-    checks.add("caches", origin.cache_problem)
+    checks.add_check("policy", origin.find_policy_problem)
+    checks.add_check("caches", origin.find_cache_problem)
     service = app.Webhook(state, lambda: origin.store.current, counters, api).build_application()
     webhook_server = server.Server(
-        options, service, checks, counters, refresh=lambda: counters.show_sources(**origin.read_metrics())
+        options, service, checks, counters, refresh=lambda: counters.set_source_gauges(**origin.read_metrics())
     )
     try:
         return await webhook_server.run(tasks)

@@ -103,4 +103,4 @@ class Webhook:
                 self._counters.get_injections(answer.fabric, answer.role, answer.outcome).inc()
             for warning in answer.warnings:
                 self._counters.webhook_warnings.labels(warning.code).inc()
-        return application.reply(answer.body, outcome=answer.outcome)
+        return application.build_response(answer.body, outcome=answer.outcome)

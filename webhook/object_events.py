@@ -19,7 +19,7 @@ def post_unwritten_template(poster: events.Events, pod: views.Pod, template: str
     """Queue an Event on a pod that waits for a claim template which could not be written."""
     metadata = pod.metadata
     message = f"the Pod waits for ResourceClaimTemplate {template}, which is not written: {cause}"
-    involved = events.Involved("Pod", "v1", metadata.namespace, metadata.name, metadata.uid)
+    involved = events.InvolvedObject("Pod", "v1", metadata.namespace, metadata.name, metadata.uid)
     poster.post(involved, warning=True, reason=NOT_WRITTEN, message=message)
 
 
@@ -33,7 +33,7 @@ def post_admission_events(poster: events.Events, answer: reviews.Answer) -> None
     owner = answer.owner
     if owner is None:
         return
-    involved = events.Involved(owner.kind, owner.api_version, answer.namespace, owner.name, owner.uid)
+    involved = events.InvolvedObject(owner.kind, owner.api_version, answer.namespace, owner.name, owner.uid)
     if answer.allowed:
         reason, messages = WARNED, [warning.line for warning in answer.warnings[: reviews.MAX_WARNINGS]]
     else:
@@ -55,7 +55,7 @@ class PolicyEvents:
         config_map = store.config_map
         # `kubectl describe` shows no Event without the UID; an equal error of a later version is another Event
         found = ("", "") if config_map is None else (config_map.metadata.uid, config_map.metadata.resource_version)
-        involved = events.Involved("ConfigMap", "v1", installed_names.NAMESPACE, installed_names.POLICY, *found)
+        involved = events.InvolvedObject("ConfigMap", "v1", installed_names.NAMESPACE, installed_names.POLICY, *found)
         if store.valid:
             if self._is_invalid:
                 self._poster.post(involved, warning=False, reason=IN_FORCE, message="the policy is valid again")

@@ -87,24 +87,24 @@ class State:
         self.image = os.environ.get("RAILWRIGHT_IMAGE") or names.IMAGE  # of the init container; manifests set it
         self.file_keys = False  # True if the API server knows `fileKeyRef`
         self.watched = False  # True if an API server feeds the caches; a snapshot file is less complete
-        self.namespaces = sinks.Values[views.Namespace, Mapping[str, str]](
+        self.namespaces = sinks.ValueCache[views.Namespace, Mapping[str, str]](
             lambda known: known.metadata.name, lambda known: known.metadata.labels, {}
         )
-        self.networks = sinks.Values[views.NetworkAttachmentDefinition, str | None](
+        self.networks = sinks.ValueCache[views.NetworkAttachmentDefinition, str | None](
             lambda network: network.metadata.key,
             lambda network: network.metadata.annotations.get(names.NAD_RESOURCE_NAME) or None,
         )
-        self.configurations = sinks.Values[views.NetworkAttachmentDefinition, ipam.NetworkConfiguration](
+        self.configurations = sinks.ValueCache[views.NetworkAttachmentDefinition, ipam.NetworkConfiguration](
             lambda network: network.metadata.key,
             lambda network: ipam.read_configuration((network.spec and network.spec.config) or ""),
         )
-        self.nodes = sinks.Values[node_views.Node, _NodeResources](lambda node: node.metadata.name, _read_resources)
+        self.nodes = sinks.ValueCache[node_views.Node, _NodeResources](lambda node: node.metadata.name, _read_resources)
         self._all_nodes, self._all_nodes_version = _ClusterResources(), 0
-        self.claim_templates = sinks.Values[objects.ResourceClaimTemplate, frozenset[str] | None](
+        self.claim_templates = sinks.ValueCache[objects.ResourceClaimTemplate, frozenset[str] | None](
             lambda template: template.metadata.key, _read_device_classes, {}
         )
         # by pod: the pods that wait for claim templates of railwright, by template
-        self.claiming_pods = sinks.Values[views.Pod, Mapping[Key, views.Pod]](
+        self.claiming_pods = sinks.ValueCache[views.Pod, Mapping[Key, views.Pod]](
             lambda pod: pod.metadata.key, _list_awaited_templates, {}
         )
         self.is_without_templates: Callable[[], bool] = lambda: False  # True while it may not read claim templates

@@ -137,7 +137,7 @@ class Watcher:
         self._last_step = 0.0
         self._last_success, self._last_error = time.monotonic(), ""
         self._checks = probes.Probes()
-        self._checks.add("rotation", self._find_rotation_problem)
+        self._checks.add_check("rotation", self._find_rotation_problem)
 
     async def run(self, listen: settings.Address) -> int:
         """Rotate and answer probes until SIGTERM or SIGINT, or until a task fails. Return the exit code."""

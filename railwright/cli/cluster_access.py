@@ -101,12 +101,12 @@ def choose_kubeconfig(given: str, instead: str = "") -> str | None:
 
     Raises UnreadableError if none of these exists. `instead` is another way to call the command, for its message.
     """
-    kubeconfig = given or kubeconfigs.find()
+    kubeconfig = given or kubeconfigs.find_existing_files()
     if kubeconfig or os.environ.get("KUBERNETES_SERVICE_HOST"):
         return kubeconfig
     other = f", or {instead}" if instead else ""
     raise output.UnreadableError(
-        f"no kubeconfig ({' and '.join(kubeconfigs.list_names())} does not exist); give --kubeconfig FILE{other}"
+        f"no kubeconfig ({' and '.join(kubeconfigs.list_files())} does not exist); give --kubeconfig FILE{other}"
     )
 
 

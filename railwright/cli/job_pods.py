@@ -174,7 +174,7 @@ async def read_pod(client: clients.Client, namespace: str, name: str) -> Pod:
             "selects another namespace"
         )
     if pod.metadata.name != name:
-        raise errors.build_foreign(client.host, path)
+        raise errors.build_foreign_error(client.host, path)
     return pod
 
 

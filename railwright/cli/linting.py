@@ -120,7 +120,7 @@ def _find_context(arguments: argparse.Namespace, manifests: Sequence[Manifest]) 
             given = "--policy" if arguments.policy else "--local"
             raise output.UnreadableError(f"{given} uses no cluster; remove it, or the options for the cluster")
         return _Context(object_files.read_policy(arguments.policy) if arguments.policy else None)
-    if arguments.kubeconfig or kubeconfigs.find() or os.environ.get("KUBERNETES_SERVICE_HOST"):
+    if arguments.kubeconfig or kubeconfigs.find_existing_files() or os.environ.get("KUBERNETES_SERVICE_HOST"):
         from railwright.cli import cluster_access  # imports the HTTP client, which takes 0.2 s
 
         namespaces = {item.namespace for manifest in manifests for item in manifest.objects if item.templates}

@@ -41,7 +41,7 @@ decode_status = msgspec.json.Decoder(Status).decode
 
 
 class Client:
-    """A client of one API server. `connect` makes it."""
+    """Sends requests to one API server. `connect` builds it."""
 
     def __init__(
         self,
@@ -61,8 +61,11 @@ class Client:
         # True at first, and after an answer that new credentials or a new CA may change: the next request reads both
         self._is_doubted = True
 
-    async def open(self) -> kubeconfigs.Access:
-        """Return the credentials, read again if they are in doubt. Raises ConfigurationError."""
+    async def load_access(self) -> kubeconfigs.Access:
+        """Return the address and credentials; read again after a 401 or an untrusted certificate.
+
+        Raises ConfigurationError.
+        """
         async with self._opening:
             if self._is_doubted:
                 access = await kubeconfigs.load(*self._selection)
@@ -75,9 +78,9 @@ class Client:
             return self._access
 
     def _connect(self, access: kubeconfigs.Access) -> None:
-        """Use these credentials. New certificates need new connections, because open ones keep theirs.
+        """Use these credentials for the next requests, on new connections if certificates or the proxy have changed.
 
-        A watch on an old connection goes on until it ends.
+        Open connections keep their certificates, and a watch on one goes on until its stream ends.
         """
         from kubernetes_asyncio.client import ApiClient  # noqa: PLC0415 - takes 0.3 s, and many commands need no cluster
 
@@ -108,33 +111,36 @@ class Client:
 
     async def get_token(self) -> str:
         """Return the bearer token of the account, "" without one."""
-        value = str(await (await self.open()).configuration.get_api_key_with_prefix("BearerToken"))
+        value = str(await (await self.load_access()).configuration.get_api_key_with_prefix("BearerToken"))
         return value.removeprefix("Bearer ") if value.startswith("Bearer ") else ""
 
     async def get(
         self, path: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
     ) -> bytes:
-        """Return the body of a GET. Raises ApiError, UnreachableError and ConfigurationError, as all calls do."""
+        """Return the body of the response to a GET.
+
+        Raises ApiError, UnreachableError and ConfigurationError, as all calls do.
+        """
         return (await self._call("GET", path, query=query, headers=headers))[0]
 
     async def post(self, path: str, body: object) -> bytes:
-        """Return the body of a POST of an object: a tree of JSON, or a Struct."""
+        """POST an object, which is a tree of JSON or a Struct. Return the body of the response."""
         return (await self._call("POST", path, body=body))[0]
 
-    async def create(self, path: str, body: object) -> tuple[bytes, tuple[str, ...]]:
-        """Return the body of a POST, and the warnings that the API server sends with it."""
+    async def post_with_warnings(self, path: str, body: object) -> tuple[bytes, tuple[str, ...]]:
+        """POST an object. Return the body of the response, and the warnings in its headers."""
         return await self._call("POST", path, body=body)
 
     async def put(self, path: str, body: object) -> bytes:
-        """Return the body of a PUT."""
+        """PUT an object. Return the body of the response."""
         return (await self._call("PUT", path, body=body))[0]
 
     async def patch(self, path: str, body: object, content_type: str) -> bytes:
-        """Return the body of a PATCH."""
+        """Send a PATCH of this content type. Return the body of the response."""
         return (await self._call("PATCH", path, body=body, headers={"Content-Type": content_type}))[0]
 
     async def delete(self, path: str, body: object) -> bytes:
-        """Return the body of a DELETE. `body` are DeleteOptions."""
+        """DELETE an object, with `body` as DeleteOptions. Return the body of the response."""
         return (await self._call("DELETE", path, body=body))[0]
 
     async def stream(
@@ -146,25 +152,25 @@ class Client:
         UnreachableError if nothing arrives for `quiet_seconds` after that.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=quiet_seconds)
-        async with self._answer("GET", path, query=query, timeout=timeout) as response:
+        async with self._open_response("GET", path, query=query, timeout=timeout) as response:
             opened()
-            with self._unreachable(path):
+            with self._convert_errors(path):
                 async for line in response.content:
                     if line.endswith(b"\n"):
                         yield line
 
     async def execute(self, path: str, container: str, command: Sequence[str]) -> str:
-        """Return the output of a command in a container, by the subresource `exec` of a pod. Raises as `get` does.
+        """Run a command in a container, and return its output. `path` is the subresource `exec` of the pod.
 
-        ApiError with the status 0: the container has no such program, or it failed.
+        Raises as `get` does; ApiError with status 0 if the program is missing in the container, or fails.
         """
-        configuration = (await self.open()).configuration
+        configuration = (await self.load_access()).configuration
         login = await configuration.get_api_key_with_prefix("BearerToken")
         headers = {"User-Agent": USER_AGENT} | ({"Authorization": login} if login else {})
         query = [("container", container), ("stdout", "true"), ("stderr", "true")]
         rest = self._api.rest_client
         output, failure = [], ""
-        with self._unreachable(path):
+        with self._convert_errors(path):
             try:
                 async with (
                     asyncio.timeout(self._call_seconds or None),
@@ -185,7 +191,7 @@ class Client:
                             status = decode_status(text)
                             failure = status.message if status.reason or status.code else ""
             except aiohttp.WSServerHandshakeError as error:  # the answer's body is lost
-                message = "the API server does not run the command"
+                message = "the command was not run"
                 raise errors.ApiError(error.status, "", message, path) from error
         if failure:
             raise errors.ApiError(0, "", failure[:_LONGEST_MESSAGE], path)
@@ -196,14 +202,14 @@ class Client:
         await self._connections.aclose()
 
     async def _call(self, method: str, path: str, **parts: Any) -> tuple[bytes, tuple[str, ...]]:
-        """Return the body of the answer, and its warnings. `parts` are query, body and headers."""
+        """Send a request with these query, body and headers. Return the body and the warnings of the response."""
         timeout = aiohttp.ClientTimeout(total=self._call_seconds, sock_connect=CONNECT_SECONDS)
-        async with self._answer(method, path, timeout=timeout, **parts) as response:
-            with self._unreachable(path):
+        async with self._open_response(method, path, timeout=timeout, **parts) as response:
+            with self._convert_errors(path):
                 return await response.read(), _parse_warnings(response.headers.getall("Warning", ()))
 
     @contextlib.asynccontextmanager
-    async def _answer(  # noqa: PLR0913 - the parts of a request, by name
+    async def _open_response(  # noqa: PLR0913 - the parts of a request, by name
         self,
         method: str,
         path: str,
@@ -215,8 +221,8 @@ class Client:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
 
         async def send() -> aiohttp.ClientResponse:
-            access = await self.open()
-            with self._unreachable(path):
+            access = await self.load_access()
+            with self._convert_errors(path):
                 answer: aiohttp.ClientResponse = await self._api.call_api(
                     path,
                     method,
@@ -237,14 +243,14 @@ class Client:
             response = await send()
         try:
             if not 200 <= response.status < 300:
-                with self._unreachable(path):
+                with self._convert_errors(path):
                     raise self._build_api_error(response, await response.read(), path)
             yield response
         finally:
             response.release()
 
     @contextlib.contextmanager
-    def _unreachable(self, path: str) -> Iterator[None]:
+    def _convert_errors(self, path: str) -> Iterator[None]:
         """Convert connection failures to UnreachableError, and errors of the configuration to ConfigurationError."""
         try:
             yield
@@ -252,12 +258,12 @@ class Client:
             raise self._build_address_error() from error
         except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, TimeoutError, OSError) as error:
             self._is_doubted = self._is_doubted or isinstance(error, aiohttp.ClientConnectorCertificateError)
-            raise errors.build_unreachable(self.host, path, error) from error
+            raise errors.build_unreachable_error(self.host, path, error) from error
         except (ValueError, TypeError) as error:  # a login in the address, an address that is no text
             raise self._build_address_error() from error
 
     def _build_address_error(self) -> errors.ConfigurationError:
-        reason = f"`server: {errors.format_place(self.host)}` or `proxy-url` of its cluster is no address"
+        reason = f"`server: {errors.format_origin(self.host)}` or `proxy-url` of its cluster is no address"
         fix = "write `server: https://HOST:PORT`, without user name and password, and `proxy-url: http://HOST:PORT`"
         return kubeconfigs.build_error(self._selection[0], reason, fix)
 
@@ -275,7 +281,7 @@ class Client:
             message[:_LONGEST_STATUS],
             path,
             method=response.method,
-            where=errors.format_place(self.host),
+            where=errors.format_origin(self.host),
             foreign=is_foreign,
             body=body,
             warnings=_parse_warnings(response.headers.getall("Warning", ())),
@@ -303,7 +309,7 @@ async def connect(
     `call_seconds` limits each request, 0 for no limit. Requests impersonate `user` and `groups`.
     """
     client = Client(kubeconfig, context, user, groups, call_seconds)
-    await client.open()
+    await client.load_access()
     return client
 
 

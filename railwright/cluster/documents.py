@@ -27,7 +27,7 @@ LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class DocumentError(ValueError):
-    """Raised if a text is not an acceptable document. `line` is 1-based, None if the problem has no line."""
+    """Raised if a text is not YAML, is too large, or has content that is not allowed. `line` is 1-based or None."""
 
     def __init__(self, problem: str, line: int | None = None) -> None:
         super().__init__(problem if line is None else f"line {line}: {problem}")
@@ -42,7 +42,7 @@ def parse(text: str) -> Iterator[Node]:
         for event in yaml.parse(text, Loader=LOADER):  # deep nesting would exhaust libyaml's stack
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:
-                raise DocumentError(f"is nested deeper than {MAX_DEPTH} levels", get_line(event))
+                raise DocumentError(f"is nested deeper than {MAX_DEPTH} levels; nest it less", get_line(event))
         yield from yaml.compose_all(text, Loader=LOADER)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -51,7 +51,8 @@ def parse(text: str) -> Iterator[Node]:
         raise DocumentError(f"is not YAML: {problem}", None if mark is None else min(mark.line + 1, last)) from None
     except yaml.reader.ReaderError as error:  # its position is in bytes
         line = text.encode().count(b"\n", 0, error.position) + 1
-        raise DocumentError(f"contains a character that YAML forbids: U+{error.character:04X}", line) from None
+        problem = f"contains a character that YAML forbids: U+{error.character:04X}; remove it"
+        raise DocumentError(problem, line) from None
     except UnicodeError:
         raise DocumentError("is not UTF-8 text") from None
 
@@ -62,8 +63,8 @@ def get_line(part: yaml.Node | yaml.Event) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class Repeated:
-    """A key that is repeated at `line`. Its last value counts."""
+class RepeatedKey:
+    """A key that a mapping has in `first_line` and again in `line`. Its last value counts."""
 
     path: Path
     line: int
@@ -72,10 +73,10 @@ class Repeated:
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """One document: its plain tree, of which aliases share parts, and the position of every part."""
+    """One document: its tree of dicts, lists and scalars, and the line of every part. Aliases share parts."""
 
     tree: Any
-    repeated: tuple[Repeated, ...]
+    repeated: tuple[RepeatedKey, ...]
     root: Node
 
     def find_line(self, path: Path) -> int:
@@ -83,7 +84,7 @@ class Document:
         return self._find(path)[0]
 
     def find_node(self, path: Path) -> Node | None:
-        """Return the node of a path, None if there is none."""
+        """Return the node of a path, None if the document has no such path."""
         return self._find(path)[1]
 
     def _find(self, path: Path) -> tuple[int, Node | None]:
@@ -97,7 +98,9 @@ class Document:
 
 
 def find_child(node: Node, step: str | int) -> tuple[int, Node] | None:
-    """Return line and node of a child, or None. Keys merged by `<<` are found once the tree is built."""
+    """Return line and node of a key or list item, None if it is missing; a key merged by `<<` is missing until
+    `build_document` has run.
+    """
     if isinstance(node, yaml.SequenceNode):
         is_inside = isinstance(step, int) and 0 <= step < len(node.value)
         return (get_line(node.value[step]), node.value[step]) if is_inside else None
@@ -107,12 +110,12 @@ def find_child(node: Node, step: str | int) -> tuple[int, Node] | None:
 
 
 def build_document(root: Node, max_values: int | None = None) -> Document:
-    """Return the document of a node, limited in depth and in size, by default to that of its text.
+    """Return the document of a root node. Raises DocumentError if it is too deep, or has more than `max_values` values.
 
-    Raises DocumentError.
+    The default allows 100,000 values more than its text has characters.
     """
     reader = _Reader(max_values or root.end_mark.index - root.start_mark.index + _MORE_VALUES)
-    reader.prepare(root, ())
+    reader.prepare_node(root, ())
     try:
         return Document(reader.loader.construct_document(root), tuple(reader.repeated), root)
     except yaml.MarkedYAMLError as error:
@@ -123,7 +126,7 @@ def build_document(root: Node, max_values: int | None = None) -> Document:
 def remove_nulls(plain: Any, label: str = "") -> Any:
     """Return the tree without keys whose value is null: the API server treats null as absent.
 
-    A `label` with null stays, with an empty text: the API server reads null so in labels.
+    The key `label` stays, with "" in place of null: the API server reads a null label as an empty text.
     """
     if isinstance(plain, dict):
         present = {key: value for key, value in plain.items() if value is not None or key == label}
@@ -138,15 +141,18 @@ class _Reader:
 
     def __init__(self, max_values: int) -> None:
         self.loader = yaml.SafeLoader("")
-        self.repeated: list[Repeated] = []
+        self.repeated: list[RepeatedKey] = []
         self._max_values = max_values
         self._sizes: dict[int, tuple[int, int] | None] = {}  # of nodes, which aliases share; None inside of a node
 
-    def prepare(self, node: Node, path: Path) -> tuple[int, int]:
-        """Return the number of values, and of levels, that a node has with its aliases expanded."""
+    def prepare_node(self, node: Node, path: Path) -> tuple[int, int]:
+        """Check a node and all below it. Return its number of values and of levels, with its aliases expanded.
+
+        Marks as texts what Kubernetes, unlike YAML 1.1, reads as texts. Raises DocumentError.
+        """
         if id(node) in self._sizes:
             if (found := self._sizes[id(node)]) is None:
-                raise DocumentError("an alias is inside the value that it repeats", get_line(node))
+                raise DocumentError("an alias is inside the value that it repeats; remove it", get_line(node))
             return found
         self._sizes[id(node)] = None
         if isinstance(node, yaml.ScalarNode):
@@ -156,15 +162,16 @@ class _Reader:
             raise DocumentError(f"the tag {node.tag!r} is not allowed; remove it", get_line(node))
         elif isinstance(node, yaml.MappingNode):
             self._prepare_keys(node, path)
-            below = [self.prepare(value, (*path, key.value)) for key, value in node.value]
+            below = [self.prepare_node(value, (*path, key.value)) for key, value in node.value]
         else:
-            below = [self.prepare(item, (*path, index)) for index, item in enumerate(node.value)]
+            below = [self.prepare_node(item, (*path, index)) for index, item in enumerate(node.value)]
         size, levels = 1 + sum(size for size, _ in below), 1 + max((levels for _, levels in below), default=0)
         if size > self._max_values:
             problem = f"has more than {self._max_values} values; shorten it, or use fewer aliases"
             raise DocumentError(problem, get_line(node))
         if levels > _MAX_EXPANDED_DEPTH:
-            raise DocumentError(f"is nested deeper than {_MAX_EXPANDED_DEPTH} levels", get_line(node))
+            problem = f"is nested deeper than {_MAX_EXPANDED_DEPTH} levels; nest its aliases less"
+            raise DocumentError(problem, get_line(node))
         self._sizes[id(node)] = size, levels
         return size, levels
 
@@ -177,7 +184,7 @@ class _Reader:
                 continue
             key.tag = _TEXT
             if first := lines.get(key.value):
-                self.repeated.append(Repeated((*path, key.value), get_line(key), first))
+                self.repeated.append(RepeatedKey((*path, key.value), get_line(key), first))
             lines[key.value] = get_line(key)
 
     def _prepare_scalar(self, node: yaml.ScalarNode) -> None:

@@ -19,13 +19,13 @@ _CONNECTION = (
 )
 _FIXES = {
     401: "the credentials are missing, expired, or those of another cluster: log in again, or correct the kubeconfig",
-    404: "if railwright is not installed there (railwright check), install it, or use the context of another cluster",
+    404: "run `railwright check`: if railwright is not installed in this cluster, install it or use another context",
     409: "another client has changed the object meanwhile: run the command again",
     410: "the list has changed too much while it was read: run the command again",
     429: "the API server is busy: run the command again in a moment",
 }
 _ANONYMOUS = 'User "system:anonymous"'  # in the API server's answer to a request without credentials
-_REQUEST_FIX = "check that the version of the cluster is supported"  # other statuses below 500
+_REQUEST_FIX = "check that this version of Kubernetes is supported"  # other statuses below 500
 _RESOURCE = re.compile(
     r"/(?:api|apis/([^/?]+))/[^/?]+(?:/namespaces/([^/?]+)(?=/[^?]))?/([^/?]+)(?:/([^/?]+))?(?:/([^/?]+))?"
 )
@@ -52,11 +52,11 @@ class ClusterError(Exception):
 
 
 class ConfigurationError(ClusterError):
-    """Raised without a usable kubeconfig or in-cluster account. The message names the file and the problem."""
+    """Raised if a kubeconfig, a service account or another file cannot be used. The message names it and the cause."""
 
 
 class UnreachableError(ClusterError):
-    """Raised without a response, or without its rest: the connection was refused, reset, silent or truncated."""
+    """Raised if no response arrives, or only its beginning: the connection was refused, reset, silent or cut off."""
 
 
 class ForeignError(ClusterError):
@@ -103,11 +103,8 @@ class ApiError(ClusterError):
         return f"{self._where} answers {self.status}{detail}; {fix}"
 
 
-def build_unreachable(host: str, path: str, error: BaseException) -> UnreachableError:
-    """Return the error for a request without a response; `host` as in the kubeconfig.
-
-    The message is that of the exception, or of what aiohttp wraps in it.
-    """
+def build_unreachable_error(host: str, path: str, error: BaseException) -> UnreachableError:
+    """Return the UnreachableError for `error`, which a request to `host` has raised. It has the message of `error`."""
     import ssl  # noqa: PLC0415 - `--help` imports this module and needs no TLS
 
     cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
@@ -121,17 +118,17 @@ def build_unreachable(host: str, path: str, error: BaseException) -> Unreachable
         case _:
             text = str(getattr(cause, "message", "") or getattr(cause, "strerror", "") or cause)
     detail = quote_message(text) or "the answer is not HTTP"
-    reason = f"cannot reach {format_place(host)}: {detail}"
+    reason = f"cannot reach {format_origin(host)}: {detail}"
     return UnreachableError(f"{path}: {reason}", reason=reason, fix=_CONNECTION)
 
 
-def build_foreign(host: str, path: str, detail: str = "") -> ForeignError:
-    """Return the error for a response that is not a Kubernetes API server's."""
-    reason = f"{format_place(host)} answers, but not as a Kubernetes API server does"
+def build_foreign_error(host: str, path: str, detail: str = "") -> ForeignError:
+    """Return the ForeignError for a response of `host` that no Kubernetes API server sends."""
+    reason = f"{format_origin(host)} answers, but not as a Kubernetes API server does"
     return ForeignError(f"{path}: {reason}{f': {detail}' if detail else ''}", reason=reason, fix=_FOREIGN)
 
 
-def format_place(url: str) -> str:
+def format_origin(url: str) -> str:
     """Return scheme, host and port of a URL, which are safe to print."""
     try:
         address = parse.urlsplit(url)
@@ -142,7 +139,7 @@ def format_place(url: str) -> str:
 
 
 def quote_message(text: str) -> str:
-    """Return another program's message in one line, or "" if it contains internals."""
+    """Return another program's message in one line; "" if it has exception names, memory addresses, paths or HTML."""
     line = " ".join(text.split())[:_LONGEST]
     return "" if _INTERNAL.search(line) else line
 

@@ -2,7 +2,7 @@
 
 The name of an Event is computed from its object, reason and message. So replicas share equal Events: the second writer
 gets a 409, which counts as success. The API server keeps Events for about an hour. While the cause lasts, a replica
-tries again every ten minutes, so the Event is written again after that.
+posts the Event every ten minutes, so a new one follows soon after the old one is deleted.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")  # of an Event; the name o
 _log = logging.getLogger("railwright.events")
 
 
-class Involved(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class InvolvedObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The object that an Event is about; with `resource_version`, that version of it."""
 
     kind: str
@@ -46,20 +46,20 @@ class Involved(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class _Event(msgspec.Struct, frozen=True):
-    """The content of an Event, from which its name follows."""
+    """The content of an Event. The name of the Event has a digest of it."""
 
-    involved: Involved
+    involved: InvolvedObject
     kind: str  # Normal or Warning
     reason: str
     message: str
 
     @property
     def namespace(self) -> str:
-        """Return the namespace of the Event: `default` about a cluster-scoped object (core/v1, ValidateEventCreate)."""
+        """Return the Event's namespace: `default` if its object is cluster-scoped (core/v1, ValidateEventCreate)."""
         return "default" if self.involved.kind in _CLUSTER_SCOPED else self.involved.namespace
 
     def build_name(self) -> str:
-        """Return the name of the Event, the same from all replicas."""
+        """Return the name of the Event, which equal Events of all replicas share."""
         digest = hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:16]
         stem = self.involved.name[:200].rstrip("-.")
         return f"{stem if _NAME.fullmatch(stem) else 'railwright'}.{digest}"
@@ -88,8 +88,8 @@ class Events:
         self._counted: collections.Counter[str] = collections.Counter()  # of each namespace since `_counting_since`
         self._counting_since = clock()
 
-    def post(self, involved: Involved, *, warning: bool, reason: str, message: str) -> None:
-        """Queue an Event, unless it was posted recently. Returns at once and never raises."""
+    def post(self, involved: InvolvedObject, *, warning: bool, reason: str, message: str) -> None:
+        """Queue an Event, unless it was posted recently or exceeds a limit. Returns at once and never raises."""
         event = _Event(involved, "Warning" if warning else "Normal", reason, message[:_LONGEST_MESSAGE])
         if not _is_valid_reference(event):
             self._on_result(DROPPED)
@@ -142,6 +142,9 @@ class Events:
 
 
 def _is_valid_reference(event: _Event) -> bool:
-    """True if the namespace and all lengths are valid. The reference may come from a pod that was not validated yet."""
+    """True if the Event's namespace, and the length of each field of `involved`, are valid.
+
+    The object may be the owner that a pod names before the API server has validated the pod.
+    """
     parts = msgspec.structs.astuple(event.involved)
     return _NAMESPACE.fullmatch(event.namespace) is not None and all(len(part) <= _LONGEST_NAME for part in parts)

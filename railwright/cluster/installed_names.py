@@ -1,7 +1,7 @@
 """Namespace and names of the installation's objects, which its Helm release determines.
 
 In the servers' pods the chart sets one environment variable for the namespace and one for the names. Commands read the
-same variables; without them, they use the installation of `manifests/base`. The values are constant for the life of the
+same variables; without them, the names are those of `manifests/base`. The values are constant for the life of the
 process.
 """
 

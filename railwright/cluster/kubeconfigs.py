@@ -28,10 +28,10 @@ logging.getLogger("kubernetes_asyncio").setLevel(logging.CRITICAL)  # it also lo
 Headers = Sequence[tuple[str, str]]  # a name may occur several times
 
 
-def impersonate(user: str = "", groups: Sequence[str] = (), given: Mapping[str, Any] = _NOTHING) -> Headers:
+def build_impersonation(user: str = "", groups: Sequence[str] = (), given: Mapping[str, Any] = _NOTHING) -> Headers:
     """Return the headers of a request that impersonates another user.
 
-    `given` is the user of a kubeconfig, whose keys count where there is no argument, as for kubectl.
+    `given` is a user in a kubeconfig: its `as` and `as-groups` replace missing arguments, as in kubectl.
     """
     names: dict[str, Sequence[Any]] = {
         "User": [user or given.get("as")],
@@ -50,38 +50,38 @@ class Access(NamedTuple):
     impersonation: Headers
 
 
-def find() -> str | None:
+def find_existing_files() -> str | None:
     """Return the existing files that kubectl would merge, joined by os.pathsep; None if none exists."""
-    paths = (pathlib.Path(name).expanduser() for name in list_names())
+    paths = (pathlib.Path(name).expanduser() for name in list_files())
     return os.pathsep.join(str(path) for path in paths if path.exists()) or None
 
 
-def list_names() -> list[str]:
-    """Return the files that kubectl would merge, whether they exist or not."""
+def list_files() -> list[str]:
+    """Return the paths of the files that kubectl would merge, whether they exist or not."""
     names = [name for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
     return names or ["~/.kube/config"]
 
 
 def find_namespace(kubeconfig: str, context: str | None) -> str:
-    """Return the namespace of a context of `kubeconfig`, or of the user's own files for "". Without one, `default`.
+    """Return the namespace of a context in `kubeconfig`, or in the files that kubectl merges if it is "".
 
-    Never raises: the connection reports errors.
+    Returns `default` if the context has no namespace, or cannot be read: `load` reports that error.
     """
-    if not (kubeconfig or find()):
+    if not (kubeconfig or find_existing_files()):
         return "default"
     from kubernetes_asyncio.config import kube_config  # noqa: PLC0415 - see the module's docstring
 
     with contextlib.suppress(Exception):
-        merger = kube_config.KubeConfigMerger(kubeconfig or find() or "")
-        loader = kube_config.KubeConfigLoader(merger.config, active_context=context or _find_current(merger))
+        merger = kube_config.KubeConfigMerger(kubeconfig or find_existing_files() or "")
+        loader = kube_config.KubeConfigLoader(merger.config, active_context=context or _find_current_context(merger))
         return str(loader.current_context["context"].get("namespace") or "default")
     return "default"
 
 
 async def load(kubeconfig: str | None, context: str | None, user: str = "", groups: Sequence[str] = ()) -> Access:
-    """Return the access of a kubeconfig's context, or of this pod's service account for None.
+    """Return address and credentials of a context in `kubeconfig`; of this pod's service account if that is None.
 
-    Runs a credential plugin. Raises ConfigurationError.
+    Runs the credential plugin that the kubeconfig names. Raises ConfigurationError.
     """
     from kubernetes_asyncio import client, config  # noqa: PLC0415 - see the module's docstring
 
@@ -90,7 +90,7 @@ async def load(kubeconfig: str | None, context: str | None, user: str = "", grou
         if kubeconfig is None:
             config.load_incluster_config(client_configuration=configuration)
             _keep_token(configuration)
-            return Access(configuration, impersonate(user, groups))
+            return Access(configuration, build_impersonation(user, groups))
         async with asyncio.timeout(READ_SECONDS):
             return await _load_files(kubeconfig, context, configuration, (user, groups))
     except errors.ConfigurationError:
@@ -100,11 +100,11 @@ async def load(kubeconfig: str | None, context: str | None, user: str = "", grou
         fix = "run the credential plugin by hand: it may be waiting for you to log in"
         raise build_error(kubeconfig, reason, fix) from None
     except Exception as error:  # the library raises whatever a malformed file, a plugin or an identity provider causes
-        raise build_error(kubeconfig, _describe(error)) from error
+        raise build_error(kubeconfig, _describe_error(error)) from error
 
 
 def _keep_token(configuration: Any) -> None:
-    """Let the last token stay while its file cannot be read. The library reads the file again every minute."""
+    """Keep the last token while its file, which the library reads every minute, cannot be read."""
     refresh = configuration.refresh_api_key_hook
 
     def refresh_if_readable(configuration: Any) -> None:
@@ -123,7 +123,7 @@ async def _load_files(
     if not merger.paths:
         fix = "give --kubeconfig FILE, or set KUBECONFIG to a file that exists"
         raise build_error(kubeconfig, "does not exist", fix)
-    context = context or _find_current(merger)
+    context = context or _find_current_context(merger)
     loader = kube_config.KubeConfigLoader(merger.config, active_context=context, config_base_path=None)
     entry = merger.config["users"].get_with_name(loader.current_context["context"].get("user"), safe=True)
     user = (entry and entry.value["user"]) or {}
@@ -134,11 +134,11 @@ async def _load_files(
     await loader.load_and_set(configuration)
     if token := configuration.api_key.get("BearerToken"):
         configuration.api_key["BearerToken"] = token.strip()  # a token file may end with a newline, a header may not
-    return Access(configuration, impersonate(*given, user))
+    return Access(configuration, build_impersonation(*given, user))
 
 
-def _find_current(merger: Any) -> str | None:
-    """Return the current context of the first file that has one, as kubectl does; the library takes the last one's."""
+def _find_current_context(merger: Any) -> str | None:
+    """Return the current context of the first file that has one, as kubectl does; the library reads the last file's."""
     return next((tree["current-context"] for tree in merger.config_files.values() if tree.get("current-context")), None)
 
 
@@ -150,8 +150,8 @@ def build_error(kubeconfig: str | None, reason: str, fix: str = "") -> errors.Co
     return errors.ConfigurationError(f"{place}: {reason}", fix=fix or usual_fix)
 
 
-def _describe(error: Exception) -> str:
-    """Return the problem as text. Python's own messages do not name the file."""
+def _describe_error(error: Exception) -> str:
+    """Return what is wrong with a kubeconfig, in one line and without tokens."""
     from kubernetes_asyncio.config import ConfigException  # noqa: PLC0415 - see the module's docstring
 
     if isinstance(error, OSError):

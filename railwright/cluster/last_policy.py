@@ -1,8 +1,8 @@
 """Keeps the last valid policy in a second ConfigMap, so that a restart does not lose it.
 
-Servers read this copy when they start, and use it while the policy is invalid and none has been valid since. The
-webhook's replicas write it; the newest version of the policy wins. Without the ConfigMap, which is part of the
-installation, nothing is stored.
+Servers read this copy when they start. If the policy is invalid then, they use the copy until a valid policy is
+written. The webhook's replicas write the copy; the newest version of the policy wins. Without the second ConfigMap,
+which is part of the installation, nothing is stored.
 """
 
 import asyncio
@@ -25,7 +25,10 @@ _LOG = logging.getLogger(__name__)
 
 
 async def read(client: clients.Client) -> model.Policy | None:
-    """Return the policy of the copy; None if there is no copy, or an invalid one. Waits for the API server."""
+    """Return the stored policy; None if it is missing or invalid, or may not be read.
+
+    Waits until the API server answers.
+    """
     result: model.Policy | policies.Rejected | None = None
     refusals = 0
     while True:
@@ -46,7 +49,7 @@ async def read(client: clients.Client) -> model.Policy | None:
 
 
 async def find(client: clients.Client) -> model.Policy | policies.Rejected | None:
-    """Return the policy of the copy or its errors, None without a copy. Raise ClusterError."""
+    """Return the stored policy, or its errors; None if none is stored. Raises ClusterError."""
     copy = await watch_wire.find_object(client, _PATH, views.ConfigMap)
     text = copy.data.get(names.POLICY_KEY) if copy is not None and copy.data else None
     return policies.read(text) if text is not None else None
@@ -61,7 +64,7 @@ async def write(client: clients.Client, store: policies.PolicyStore) -> None:
         problem = ""
         try:
             if store.config_map is not None and store.valid:
-                await _store(client, store.config_map)
+                await _store_copy(client, store.config_map)
         except errors.ClusterError as error:
             changed.set()
             if error.status != _CONFLICT:  # the other replica was first: compare again
@@ -73,8 +76,8 @@ async def write(client: clients.Client, store: policies.PolicyStore) -> None:
         await changed.wait()
 
 
-async def _store(client: clients.Client, policy: views.ConfigMap) -> None:
-    """Store the policy, unless the copy is equal, or of a newer version of the same object."""
+async def _store_copy(client: clients.Client, policy: views.ConfigMap) -> None:
+    """Store the policy, unless the copy has the same text, or a newer version of the same ConfigMap."""
     copy = await watch_wire.find_object(client, _PATH, views.ConfigMap)
     text = (policy.data or {}).get(names.POLICY_KEY, "")
     if copy is None or (copy.data or {}).get(names.POLICY_KEY) == text:

@@ -1,7 +1,7 @@
 """Reads policies: returns the valid policy, or every error with path and line. Also holds the policy in force.
 
 An invalid text leaves the last valid policy in force. `railwright.fabric.policy` defines what is valid. A file has the
-bare document, or the manifest of a ConfigMap with it; lines of errors are those of the file.
+policy itself, or the manifest of a ConfigMap with the policy; lines in errors are those of the file.
 """
 
 import dataclasses
@@ -108,9 +108,9 @@ def format_path(path: documents.Path) -> str:
 
 
 class PolicyStore:
-    """The policy in force and the state of its source. Not thread-safe: owned by one event loop.
+    """The policy in force, and the errors of a newer one that was rejected. Used by one event loop only.
 
-    It is the sink of the ConfigMap, which is watched by its name.
+    It is the sink of the watch of the policy's ConfigMap.
     """
 
     def __init__(self) -> None:
@@ -122,10 +122,10 @@ class PolicyStore:
         self._callbacks: list[Callable[[PolicyStore], None]] = []
 
     def subscribe(self, callback: Callable[["PolicyStore"], None]) -> None:
-        """Call `callback` after each change of the policy's source, valid or not."""
+        """Call `callback` after each change of the policy, valid or not."""
         self._callbacks.append(callback)
 
-    def take(self, result: model.Policy | Rejected) -> None:
+    def update_policy(self, result: model.Policy | Rejected) -> None:
         """Put a valid policy in force. For a rejected one the last valid policy stays, and `valid` is False.
 
         Until this process has had a valid policy, that of an earlier process is used, if the policy's ConfigMap exists.
@@ -142,18 +142,18 @@ class PolicyStore:
             callback(self)
 
     def replace(self, objects: Sequence[views.ConfigMap]) -> None:
-        """Take the ConfigMap, or record that there is none: the last valid policy stays, and `valid` is False."""
+        """Read the policy of the ConfigMap. Without one the last valid policy stays, and `valid` is False."""
         if objects:
             self.upsert(objects[0])
             return
         self.config_map = None
         message = "the policy was deleted; create it again" if self.current else _NONE
-        self.take(Rejected((PolicyError("", None, message),)))
+        self.update_policy(Rejected((PolicyError("", None, message),)))
 
     def upsert(self, obj: views.ConfigMap) -> None:
-        """Take the ConfigMap. A ConfigMap without the key is an empty policy, which is rejected."""
+        """Read the policy of the ConfigMap. Without the key it counts as an empty policy, which is rejected."""
         self.config_map = obj
-        self.take(read((obj.data or {}).get(names.POLICY_KEY, "")))
+        self.update_policy(read((obj.data or {}).get(names.POLICY_KEY, "")))
 
     def remove(self, _: views.ConfigMap) -> None:
         """Record that the ConfigMap was deleted."""
@@ -164,7 +164,7 @@ class PolicyStore:
 
 
 def read_manifest(text: str) -> model.Policy | Rejected:
-    """Return the policy of a file, or all its errors with lines of the file. Never raises."""
+    """Return the policy in the text of a file, or its errors with lines of the file. Never raises."""
     try:
         holder = _find_policy_text(text)
     except documents.DocumentError as error:
@@ -179,7 +179,10 @@ def read_manifest(text: str) -> model.Policy | Rejected:
 
 
 def _find_policy_text(text: str) -> yaml.ScalarNode | None:
-    """Return the value of data."policy.yaml" in the first ConfigMap that has it; None for a text without ConfigMaps."""
+    """Return the value of data."policy.yaml" in the first ConfigMap that has it; None for a text without ConfigMaps.
+
+    Raises DocumentError if no ConfigMap has it.
+    """
     if "ConfigMap" not in text:
         return None
     without: documents.Node | None = None
@@ -193,8 +196,8 @@ def _find_policy_text(text: str) -> yaml.ScalarNode | None:
             return value[1]
         without = root
     if without is not None:
-        line = documents.get_line(without)
-        raise documents.DocumentError(f'is a ConfigMap without the text data."{names.POLICY_KEY}"', line)
+        problem = f'is a ConfigMap without data."{names.POLICY_KEY}"; put the policy there as text'
+        raise documents.DocumentError(problem, documents.get_line(without))
     return None
 
 

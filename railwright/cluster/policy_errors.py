@@ -1,7 +1,7 @@
 """Lists the errors of an invalid policy for its author: each with the value, what is allowed, and the fix.
 
-jsonschema finds the values that violate the schema, and this module writes the messages. If there are none, `checks`
-checks relations between keys.
+jsonschema finds the values that violate the schema, and this module writes the messages. In a policy without violations
+`railwright.fabric.policy.checks` then finds keys that contradict each other.
 """
 
 import difflib
@@ -43,13 +43,13 @@ def list_errors(document: documents.Document, most: int) -> list[tuple[int, Path
     errors = [(key.line, key.path, repeated.format(key.first_line)) for key in document.repeated[:most]]
     reported = {key.path for key in document.repeated}
     violations = _build_validator().iter_errors(document.tree)
-    located = [*itertools.islice(itertools.chain.from_iterable(map(_locate, violations)), most)]
+    located = [*itertools.islice(itertools.chain.from_iterable(map(_locate_keys, violations)), most)]
     for path, violation in sorted(located, key=lambda one: one[1].validator != "type"):
         if path in reported and violation.validator != "pattern":
             continue  # 0.5 is no whole number: that it is also out of range says nothing new
         reported.add(path)
         written = getattr(document.find_node(path), "value", None)
-        errors.append((document.find_line(path), path, _describe(violation, path, written)))
+        errors.append((document.find_line(path), path, _describe_violation(violation, path, written)))
     if not errors:
         policy = msgspec.convert(documents.remove_nulls(document.tree), model.PolicyDocument)
         errors = [
@@ -59,8 +59,8 @@ def list_errors(document: documents.Document, most: int) -> list[tuple[int, Path
     return sorted(dict.fromkeys(errors), key=lambda error: (error[0], [(str(type(step)), step) for step in error[1]]))
 
 
-def _locate(violation: Violation) -> Iterator[tuple[Path, Violation]]:
-    """Yield a violation at each key that it is about; jsonschema gives the path of their mapping."""
+def _locate_keys(violation: Violation) -> Iterator[tuple[Path, Violation]]:
+    """Yield the violation with the path of each missing or unknown key: jsonschema gives only the mapping's path."""
     path, value = tuple(violation.absolute_path), violation.instance
     match violation.validator:
         case "required":
@@ -75,8 +75,8 @@ def _locate(violation: Violation) -> Iterator[tuple[Path, Violation]]:
     yield from (((*path, key), violation) for key in keys)
 
 
-def _describe(violation: Violation, path: Path, written: Any) -> str:
-    """Return the message about a value at `path`. `written` is a scalar's text in the document."""
+def _describe_violation(violation: Violation, path: Path, written: Any) -> str:
+    """Return the message about a violation at `path`. `written` is the value as the document has it."""
     value, allowed = violation.instance, violation.schema
     match violation.validator:
         case "required":
@@ -94,9 +94,9 @@ def _describe(violation: Violation, path: Path, written: Any) -> str:
 
 
 def _describe_value(violation: Violation, written: Any) -> str:
-    """Return what a value is not, and the likeliest fix."""
+    """Return the value, what is allowed in its place, and the likeliest fix."""
     value, allowed = violation.instance, violation.schema
-    words, kinds = _list_words(allowed), _list_types(allowed)
+    words, kinds = _list_allowed_words(allowed), _list_allowed_types(allowed)
     shown, fix = _format_value(value), ""
     if violation.validator in ("type", "enum") and "string" in kinds and isinstance(value, bool | int | float):
         shown = f"{written}, which YAML reads as {'true or false' if isinstance(value, bool) else 'a number'},"
@@ -126,17 +126,17 @@ def _describe_unknown(path: Path, section: Schema) -> str:
 
 def _describe_allowed(allowed: Schema) -> str:
     """Return the allowed values, as the end of "it must be ..."."""
-    if words := _list_words(allowed):
+    if words := _list_allowed_words(allowed):
         return words[0] if len(words) == 1 else f"one of: {', '.join(words)}"
     if "patternErrorMessage" in allowed:
         return str(allowed["patternErrorMessage"])
-    kinds = " or ".join(_TYPES[kind] for kind in _TYPES if kind in _list_types(allowed))
+    kinds = " or ".join(_TYPES[kind] for kind in _TYPES if kind in _list_allowed_types(allowed))
     least = f" from {allowed['minimum']}" if "minimum" in allowed else ""
     return f"{kinds}{least} to {allowed['maximum']}" if "maximum" in allowed else f"{kinds}{least}"
 
 
 def _format_value(value: Any) -> str:
-    """Return a value for a message: escaped and truncated."""
+    """Return a value for a message: escaped, truncated, and only its type if it is a mapping or list."""
     if isinstance(value, dict | list):
         kind = "mapping" if isinstance(value, dict) else "list"
         return f"a {kind}" if value else f"an empty {kind}"
@@ -153,11 +153,11 @@ def _find_nearest(word: Any, allowed: Iterable[str]) -> str | None:
 # --- the schema -------------------------------------------------------------------------------------------
 
 
-def _list_words(value: Schema) -> list[str]:
+def _list_allowed_words(value: Schema) -> list[str]:
     return [str(word) for word in value.get("enum", ()) if word is not None]
 
 
-def _list_types(value: Schema) -> set[str]:
+def _list_allowed_types(value: Schema) -> set[str]:
     kinds = value.get("type", "string")
     return {kinds} if isinstance(kinds, str) else set(kinds)
 
@@ -173,18 +173,18 @@ def _build_validator() -> Any:
     published, standard = schema.build_schema(), validators.Draft202012Validator
     checker = standard.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)  # msgspec rejects 3.0
     strict: Any = validators.extend(standard, {"pattern": _check_pattern}, type_checker=checker)  # type: ignore[no-untyped-call]
-    return strict(_inline(published, published["$defs"]))
+    return strict(_inline_sections(published, published["$defs"]))
 
 
-def _inline(part: Any, sections: Mapping[str, Schema]) -> Any:
-    """Return a part of the schema with the sections in place of the references to them."""
+def _inline_sections(part: Any, sections: Mapping[str, Schema]) -> Any:
+    """Return a part of the schema in which each $ref is replaced by the section that it names."""
     if isinstance(part, list):
-        return [_inline(item, sections) for item in part]
+        return [_inline_sections(item, sections) for item in part]
     if not isinstance(part, dict):
         return part
     if "$ref" in part:
-        return _inline(sections[part["$ref"].rpartition("/")[2]], sections)
+        return _inline_sections(sections[part["$ref"].rpartition("/")[2]], sections)
     if "anyOf" in part:  # a section or null
-        section = _inline(part["anyOf"][0], sections)
+        section = _inline_sections(part["anyOf"][0], sections)
         return {**section, "type": ["object", "null"], **{key: part[key] for key in part if key != "anyOf"}}
-    return {key: _inline(value, sections) for key, value in part.items()}
+    return {key: _inline_sections(value, sections) for key, value in part.items()}

@@ -8,15 +8,15 @@ What happens after each failure, while the sink keeps its objects:
 
     no connection, silence        resume the watch: nothing was missed, because versions continue
     an untrusted certificate      the client reads its CA again with the next request
-    401, 403, 429, 5xx            the same request again, after a pause. Of a 401, the client reads new credentials
+    401, 403, 429, 5xx            the same request again, after a pause; after a 401 with new credentials
     404 of a CRD                  there are no such objects; look again in half a minute
     410, ERROR event              list again: events may be missing
-    an object that is unreadable  its last state stays; everything else goes on
+    an object that is unreadable  its last readable state stays; other objects are updated
 
-Pauses grow with jitter, and only a working watch makes them short again, to prevent endless relists. A list names no
-version, so it is the newest. WatchList is not used: API servers before Kubernetes 1.34 reject it by default, and all
-support pages. A list after the first is applied as differences, in slices, so that other tasks of the event loop can
-run in between.
+Pauses grow with jitter, and only a working watch makes them short again, to prevent endless relists. A request for a
+list states no resourceVersion, so the answer is the newest state. Lists are read in pages and not by WatchList, which
+API servers before Kubernetes 1.34 reject by default. A list after the first is applied as differences, in slices, so
+that other tasks of the event loop can run in between.
 
 Readiness reads four values: `synced` (the first list is complete), `get_age_seconds` (time since the last list, event,
 bookmark or accepted watch), `failure` (the present error) and `is_denied` (the right is missing).
@@ -60,12 +60,12 @@ CountFailure = Callable[[str, str], None]
 
 
 class WatchSpec(msgspec.Struct, frozen=True):
-    """One kind to feed into a sink: watched, or read from a snapshot.
+    """A kind whose objects are put into a sink, from a watch or from a snapshot.
 
     `excerpt` returns the part of an object that the sink needs, with its metadata; the rest is freed before the next
-    object is decoded. `gradual`: the sink accepts a part of the first list, and gets it object by object. `is_needed`
-    is True for a policy that needs the kind, which is watched only under such a policy; None: always. `grant` names the
-    setting that grants the right to watch the kind, if not every installation has it; the server is ready without it.
+    object is decoded. `gradual`: the sink gets the first list object by object, while it is read. `is_needed`
+    tells whether a policy needs the kind, which is watched only then; None: always. `grant` names the setting that
+    grants the right to watch the kind, if not every installation has this right; the server is ready without it.
     """
 
     kind: resources.Kind
@@ -104,8 +104,8 @@ class Reflector:
         self._decode = msgspec.json.Decoder(spec.kind.view).decode
 
     @property
-    def objects(self) -> int:
-        """The number of objects in the sink."""
+    def object_count(self) -> int:
+        """Return the number of objects in the sink."""
         return len(self._known)
 
     def get_age_seconds(self) -> float:
@@ -117,7 +117,7 @@ class Reflector:
         while True:
             try:
                 if not self._version:
-                    await self._list()
+                    await self._list_objects()
                 await self._watch()
             except (errors.ClusterError, *watch_wire.UNREADABLE) as error:
                 await self._recover(error)
@@ -128,9 +128,9 @@ class Reflector:
         A version stays valid after a lost connection. A new list is needed if the server has forgotten the version,
         ends the stream with an ERROR event, or sends unreadable data, because events may be missing then.
         """
-        failure = (
-            error if isinstance(error, errors.ClusterError) else errors.build_foreign(self._client.host, self.kind.path)
-        )
+        failure = error
+        if not isinstance(failure, errors.ClusterError):
+            failure = errors.build_foreign_error(self._client.host, self.kind.path)
         is_lost = isinstance(failure, _StreamError | errors.ForeignError)
         if is_lost or failure.status in (watch_wire.GONE, _NOT_FOUND):
             self._version = ""
@@ -159,11 +159,11 @@ class Reflector:
 
     # --- lists ----------------------------------------------------------------------------------------------
 
-    async def _list(self) -> None:
-        """Apply the differences between a list and the known objects, slice by slice, deletions last.
+    async def _list_objects(self) -> None:
+        """List the objects, pass the changes to the sink, slice by slice, deletions last, and set the version to watch.
 
-        Set the version to watch from. The sink gets the first list at once, unless it accepts parts. Replacing all
-        objects later would delay requests, and drop caches of unchanged objects.
+        The sink gets the first list in one call, unless it is `gradual`. Later lists are not passed in one call, which
+        would delay requests, and drop what caches know of unchanged objects.
         """
         at_once: list[Any] | None = None
         if not self.synced.is_set() and not self._spec.gradual:
@@ -177,14 +177,14 @@ class Reflector:
                 if (obj := self._read_change(raw, gone)) is None:
                     continue
                 if at_once is None:
-                    self._take(obj)
+                    self._upsert(obj)
                 else:
                     at_once.append(obj)
-                    self._remember(obj)
+                    self._store_identity(obj)
         for number, identity in enumerate(gone.values()):
             if number % SLICE == 0:
                 await asyncio.sleep(0)
-            self._forget(identity)
+            self._remove(identity)
         if at_once is not None:
             self._sink.replace(at_once)
         self._record_contact()
@@ -192,10 +192,9 @@ class Reflector:
         self._version = version
 
     def _read_change(self, raw: msgspec.Raw, gone: dict[watch_wire.Key, watch_wire.Identity]) -> Any:
-        """Return a new or changed object of a list. `gone` has the known objects that have not occurred in the list
-        yet.
+        """Return an object of a list if it is new or changed; None if it is unchanged, or cannot be decoded.
 
-        Returns None for an unchanged object, and for an undecodable one, which keeps its last state.
+        Removes the object from `gone`, in which deleted objects remain after the whole list.
         """
         before = None
         if gone:  # not in the first list, of which each object would be read twice
@@ -203,13 +202,13 @@ class Reflector:
             before = gone.pop(identity.key, None)
             if before == identity:
                 return None
-        obj = self._read(raw)
+        obj = self._decode_object(raw)
         if obj is not None and before is not None and before.uid != obj.metadata.uid:
-            self._forget(before)
+            self._remove(before)
         return obj
 
-    def _read(self, raw: msgspec.Raw) -> Any:
-        """Return the decoded object; None, and a log line, if it cannot be decoded or has too many values."""
+    def _decode_object(self, raw: msgspec.Raw) -> Any:
+        """Return the decoded object. If it cannot be decoded or has too many values, log that and return None."""
         try:
             if excess := _describe_excess(raw, self.kind.max_values):
                 raise msgspec.ValidationError(excess)
@@ -255,28 +254,28 @@ class Reflector:
         self._record_contact()
         self._reset_backoff()
         if event.type == "DELETED":
-            self._forget(self._known.get(identity.key, identity))
-        elif event.type != "BOOKMARK" and (obj := self._read(event.object)) is not None:
-            self._take(obj)
+            self._remove(self._known.get(identity.key, identity))
+        elif event.type != "BOOKMARK" and (obj := self._decode_object(event.object)) is not None:
+            self._upsert(obj)
         self._version = identity.resource_version
 
     # --- the sink, and what is known of it ------------------------------------------------------------------
 
-    def _take(self, obj: Any) -> None:
-        self._remember(obj)
+    def _upsert(self, obj: Any) -> None:
+        self._store_identity(obj)
         self._sink.upsert(obj)
 
-    def _remember(self, obj: Any) -> None:
-        """Store the identity of an object with the object's own strings, to store each string once."""
+    def _store_identity(self, obj: Any) -> None:
+        """Store the identity of an object. It shares the object's strings, so that no string is in memory twice."""
         meta = obj.metadata
         identity = watch_wire.Identity(sys.intern(meta.namespace), meta.name, meta.uid, meta.resource_version)
         self._known[identity.key] = identity
 
-    def _forget(self, gone: watch_wire.Identity) -> None:
-        """Remove an object from the sink by its name, because the full object is not kept."""
+    def _remove(self, gone: watch_wire.Identity) -> None:
+        """Remove an object from the sink, which gets only its identity: the whole object is not kept."""
         self._known.pop(gone.key, None)
         self._logged.pop(gone.key, None)
-        self._sink.remove(self._decode(msgspec.json.encode(watch_wire.Identified(gone))))
+        self._sink.remove(self._decode(msgspec.json.encode(watch_wire.IdentifiedObject(gone))))
 
     def _record_contact(self) -> None:
         """Record contact with the API server for this kind: a list, an event, or an accepted watch."""
@@ -292,12 +291,12 @@ class Reflector:
         self._logged.pop(None, None)
 
     async def _pause(self) -> None:
-        """Sleep exponentially longer with full jitter, up to a limit."""
+        """Sleep for a random time of at most `_next_pause`, and double that, up to `longest_pause_seconds`."""
         longest, self._next_pause = self._next_pause, min(2 * self._next_pause, self.longest_pause_seconds)
         await asyncio.sleep(random.uniform(0, longest))  # noqa: S311 - jitter
 
     def _log_once(self, key: watch_wire.Key | None, error: str, message: str, **fields: str) -> None:
-        """Log an error of an object (None: of the watch), unless it equals the last one and has not ended."""
+        """Log an error of the object `key` (None: of the watch) once, until it changes or ends."""
         if self._logged.get(key) != error and (key is None or len(self._logged) < _MAX_LOGGED):
             self._logged[key] = error
             _log.warning(message, extra={"fields": {"kind": self.kind.name, "error": error, **fields}})
@@ -311,7 +310,7 @@ def _draw_jitter() -> float:
 def _describe_excess(raw: msgspec.Raw, most: int | None) -> str:
     """Return a sentence if an object has more than `most` list entries and keys, otherwise "".
 
-    Objects with fewer bytes than `most` are not counted.
+    Counts commas. An object with fewer bytes than `most` cannot have that many, and is not searched.
     """
     if most is None or len(raw) <= most or (count := bytes(raw).count(b",")) <= most:
         return ""

@@ -1,4 +1,4 @@
-"""The kinds that are watched or read from a snapshot, one row each: their API path and their view."""
+"""The kinds that are watched or read from a snapshot: for each its API path, and the view that decodes its objects."""
 
 from typing import Any
 
@@ -24,12 +24,12 @@ class Kind(msgspec.Struct, frozen=True):
 
     @property
     def snapshot_kind(self) -> str:
-        """Return its key in a snapshot: KIND, which is the name of the view, or KIND.GROUP."""
+        """Return the key of its objects in a snapshot: KIND, or KIND.GROUP if several API groups have the kind."""
         return self.display_name or self.view.__name__
 
     @property
     def group(self) -> str:
-        """Return the API group, "" for that of Pods."""
+        """Return the API group, "" for the core group."""
         return self.path.split("/")[2] if self.path.startswith("/apis/") else ""
 
 
@@ -50,25 +50,27 @@ POLICY = Kind(
 )
 
 
-def _define(version: str, plural: str, view: type[Any], name: str = "") -> Kind:
+def _build_optional_kind(version: str, plural: str, view: type[Any], name: str = "") -> Kind:
     """Return a kind of a custom resource, or of an API that not every cluster serves. `version` is GROUP/VERSION."""
     group = version.partition("/")[0]
     return Kind(name or f"{plural}.{group}", f"/apis/{version}/{plural}", view, optional=True)
 
 
 _NADS = "network-attachment-definitions"
-NADS = _define("k8s.cni.cncf.io/v1", _NADS, views.NetworkAttachmentDefinition, _NADS)
-NODE_TOPOLOGIES = _define("topology.node.k8s.io/v1alpha2", "noderesourcetopologies", node_views.NodeResourceTopology)
-HYPER_NODES = _define("topology.volcano.sh/v1alpha1", "hypernodes", hypernodes.HyperNode)
+NADS = _build_optional_kind("k8s.cni.cncf.io/v1", _NADS, views.NetworkAttachmentDefinition, _NADS)
+NODE_TOPOLOGIES = _build_optional_kind(
+    "topology.node.k8s.io/v1alpha2", "noderesourcetopologies", node_views.NodeResourceTopology
+)
+HYPER_NODES = _build_optional_kind("topology.volcano.sh/v1alpha1", "hypernodes", hypernodes.HyperNode)
 # Dynamic Resource Allocation: stable from Kubernetes 1.34, the taint rules from 1.37
 _ALLOCATION = "resource.k8s.io/v1"
-RESOURCE_SLICES = _define(_ALLOCATION, "resourceslices", objects.ResourceSlice)
-RESOURCE_CLAIMS = _define(_ALLOCATION, "resourceclaims", objects.ResourceClaim)
-CLAIM_TEMPLATES = _define(_ALLOCATION, "resourceclaimtemplates", objects.ResourceClaimTemplate)
-DEVICE_CLASSES = _define(_ALLOCATION, "deviceclasses", objects.DeviceClass)
+RESOURCE_SLICES = _build_optional_kind(_ALLOCATION, "resourceslices", objects.ResourceSlice)
+RESOURCE_CLAIMS = _build_optional_kind(_ALLOCATION, "resourceclaims", objects.ResourceClaim)
+CLAIM_TEMPLATES = _build_optional_kind(_ALLOCATION, "resourceclaimtemplates", objects.ResourceClaimTemplate)
+DEVICE_CLASSES = _build_optional_kind(_ALLOCATION, "deviceclasses", objects.DeviceClass)
 
 
-def _build_kind(kind: frameworks.SizeKind) -> Kind:
+def _build_size_kind(kind: frameworks.SizeKind) -> Kind:
     return Kind(
         kind.name,
         kind.path,
@@ -79,7 +81,7 @@ def _build_kind(kind: frameworks.SizeKind) -> Kind:
     )
 
 
-GANG_SIZES = {kind.name: _build_kind(kind) for kind in membership.SIZE_KINDS}  # objects that declare gang sizes
+GANG_SIZES = {kind.name: _build_size_kind(kind) for kind in membership.SIZE_KINDS}  # objects that declare gang sizes
 
 # Where schedulers may have their configuration: as in Volcano's Helm chart, and any ConfigMap of this namespace
 VOLCANO_CONFIGURATION = "/api/v1/namespaces/volcano-system/configmaps/volcano-scheduler-configmap"

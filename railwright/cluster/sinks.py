@@ -23,18 +23,18 @@ class Sink(Protocol[T_contra]):
         """Remove an object."""
 
 
-class Functions(msgspec.Struct, Generic[T], frozen=True):
-    """A sink that calls three functions."""
+class CallbackSink(msgspec.Struct, Generic[T], frozen=True):
+    """A sink that passes each call to a function."""
 
     replace: Callable[[Sequence[T]], object]
     upsert: Callable[[T], object]
     remove: Callable[[T], object]
 
 
-class Values(Generic[T, V]):
-    """Caches a value of each object of one kind, by key. None until the first full list, unless `by_key` is given.
+class ValueCache(Generic[T, V]):
+    """A sink that keeps one value of each object, such as its labels. `version` grows when a value changes.
 
-    `version` grows with every change of a value.
+    `by_key` has the values; None until the first full list, unless it is given.
     """
 
     def __init__(self, get_key: Callable[[T], Any], read: Callable[[T], V], by_key: dict[Any, V] | None = None) -> None:
@@ -64,10 +64,10 @@ class Values(Generic[T, V]):
             self.version += 1
 
 
-def combine(*several: Sink[T]) -> Functions[T]:
-    """Return a sink that forwards every call to several ones, in this order."""
+def combine(*several: Sink[T]) -> CallbackSink[T]:
+    """Return a sink that passes every call to each of these sinks, in this order."""
 
     def forward(name: str) -> Callable[[Any], object]:
         return lambda given: [getattr(sink, name)(given) for sink in several]
 
-    return Functions(forward("replace"), forward("upsert"), forward("remove"))
+    return CallbackSink(forward("replace"), forward("upsert"), forward("remove"))

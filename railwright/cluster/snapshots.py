@@ -1,6 +1,6 @@
 """Parses the text of a snapshot (YAML documents, JSON, a v1 List) into views by kind.
 
-Kinds without a view are ignored, as a cluster also contains kinds that are not watched.
+Objects of other kinds than those of KINDS are ignored.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _UNREADABLE = frozenset({"resource.k8s.io/v1alpha2", "resource.k8s.io/v1alpha3",
 
 
 def read(text: str) -> dict[str, list[Any]]:
-    """Return views by kind, with an entry for every kind of KINDS. Raises DocumentError for any error."""
+    """Return the decoded objects by kind, with a list for every kind of KINDS. Raises DocumentError for any error."""
     views_by_kind: dict[str, list[Any]] = {kind: [] for kind in KINDS}
     trees = [tree for tree in _read_trees(text) if tree is not None]  # None: an empty document between two separators
     if not trees:
@@ -42,17 +42,17 @@ def read(text: str) -> dict[str, list[Any]]:
             "is empty; expected objects as kubectl get nodes,pods,namespaces -A -o yaml writes them"
         )
     for obj in itertools.chain.from_iterable(map(list_objects, trees)):
-        row = _find_row(obj)
-        if row in KINDS:
-            views_by_kind[row].append(_convert_to_view(row, obj))
+        key = _find_kind(obj)
+        if key in KINDS:
+            views_by_kind[key].append(_convert_to_view(key, obj))
     return views_by_kind
 
 
-def _find_row(obj: Mapping[str, Any]) -> str:
-    """Return the key of an object in KINDS, whether it exists there or not."""
+def _find_kind(obj: Mapping[str, Any]) -> str:
+    """Return the key of an object's kind in KINDS: KIND or KIND.GROUP. KINDS may lack this key."""
     kind, group = str(obj.get("kind", "")), str(obj.get("apiVersion", "")).rpartition("/")[0]
-    is_row = kind in KINDS and group == KINDS[kind].group
-    return kind if is_row else f"{kind}.{group}"  # other projects have a Node or an Event of their own
+    is_known = kind in KINDS and group == KINDS[kind].group
+    return kind if is_known else f"{kind}.{group}"  # other projects have a Node or an Event of their own
 
 
 def _read_trees(text: str) -> Iterator[Any]:
@@ -64,7 +64,7 @@ def _read_trees(text: str) -> Iterator[Any]:
     yield from (documents.build_document(root).tree for root in documents.parse(text))
 
 
-def _convert_to_view(row: str, obj: dict[str, Any]) -> Any:
+def _convert_to_view(key: str, obj: dict[str, Any]) -> Any:
     version, name = str(obj.get("apiVersion")), f"{obj['kind']} {format_name(obj)}"
     if version in _UNREADABLE:  # its devices would be missing
         raise documents.DocumentError(
@@ -72,7 +72,7 @@ def _convert_to_view(row: str, obj: dict[str, Any]) -> Any:
             "on Kubernetes 1.34 and later"
         )
     try:
-        return msgspec.convert(documents.remove_nulls(obj), KINDS[row].view)
+        return msgspec.convert(documents.remove_nulls(obj), KINDS[key].view)
     except msgspec.ValidationError as error:
         raise documents.DocumentError(f"{name}: {error}") from None
     except RecursionError:
@@ -80,7 +80,7 @@ def _convert_to_view(row: str, obj: dict[str, Any]) -> Any:
 
 
 def format_name(obj: Mapping[str, Any]) -> str:
-    """Return namespace and name of an object for a message, as far as it has them."""
+    """Return NAMESPACE/NAME of an object in quotes, for a message, as far as the object has them."""
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
         return "an object without metadata"
@@ -88,9 +88,9 @@ def format_name(obj: Mapping[str, Any]) -> str:
 
 
 def list_objects(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a document, each with its kind, with Lists unfolded. Raises DocumentError.
+    """Yield the objects of a document, and the items of its Lists in place of the Lists. Raises DocumentError.
 
-    Items of a typed list such as NodeList may lack kind and apiVersion.
+    Items of a typed list such as NodeList get kind and apiVersion from the list if they lack them.
     """
     waiting = [tree]  # not a recursion: JSON may nest Lists thousands deep
     while waiting:

@@ -1,6 +1,6 @@
 """Sources of a server's data: watches of the API server, or files in its place, behind one interface.
 
-Also reports to readiness and metrics whether everything was read, and how old it is. Files are read once.
+Also reports to readiness and metrics which data is missing or old. Files are read once.
 """
 
 import asyncio
@@ -30,34 +30,37 @@ class Sources:
         self._reflectors: dict[str, reflectors.Reflector] = {}
 
     def find_policy_problem(self) -> str:
-        """Return the readiness problem of the policy; "" once any policy has been in force."""
+        """Return why the server is not ready for lack of a policy; "" once any policy has been in force."""
         if self.store.current is not None:
             return ""
         wrong = "; ".join(map(str, self.store.errors[:3]))
         return f"no valid policy yet{': ' + wrong if wrong else ''}"
 
-    def cache_problem(self, stale_after: float = math.inf) -> str:
-        """Return the readiness problem of the caches; "" once all are read and none is older than `stale_after`
-        seconds.
+    def find_cache_problem(self, stale_after: float = math.inf) -> str:
+        """Return why the server is not ready for lack of cluster data, otherwise "".
+
+        A watch without contact with the API server for `stale_after` seconds is a problem.
         """
         optional = {spec.kind.name for spec in self._specs if spec.grant and self.is_denied(spec.kind)}
-        if unread := [name for name in self._list_unread() if name not in optional]:
+        if unread := [name for name in self._list_unread_kinds() if name not in optional]:
             return f"not read yet: {', '.join(unread)}"
         ages = {name: source.get_age_seconds() for name, source in self._reflectors.items()}
         late = [f"{name} {age:.0f} s" for name, age in ages.items() if age > stale_after]
-        return f"no contact for too long: {', '.join(late)}" if late else ""
+        return f"no contact with the API server for too long: {', '.join(late)}" if late else ""
 
-    def _list_unread(self) -> list[str]:
-        """Return what is needed and has not been read yet."""
-        needed = ((spec.kind.name, self._reflectors.get(spec.kind.name)) for spec in self._specs if self._needs(spec))
+    def _list_unread_kinds(self) -> list[str]:
+        """Return the names of the kinds that the policy needs and whose first list is not complete."""
+        needed = (
+            (spec.kind.name, self._reflectors.get(spec.kind.name)) for spec in self._specs if self._is_needed(spec)
+        )
         return [name for name, source in needed if source is None or not source.synced.is_set()]
 
     def is_denied(self, kind: resources.Kind) -> bool:
-        """True if the policy in force needs a kind that this account was denied and has not read since."""
+        """True if the kind is watched, and the API server denies the right since the last success."""
         return kind.name in self._reflectors and self._reflectors[kind.name].is_denied
 
     def find_outage(self) -> str:
-        """Return why nodes, pods or the policy cannot be watched; "" if they can, or without an API server."""
+        """Return why nodes, pods or the policy cannot be watched; "" if they can, or if files replace the cluster."""
         for name in _NEEDED:
             source = self._reflectors.get(name)
             if source is not None and source.failure is not None:
@@ -65,7 +68,7 @@ class Sources:
         return ""
 
     def list_problems(self) -> Sequence[str]:
-        """Return the problems of the data as sentences. An outage is returned alone, because it causes the others."""
+        """Return as sentences which data is missing, and why. An outage is returned alone: it causes the others."""
         if outage := self.find_outage():
             return (outage,)
         failures: dict[str, list[str]] = {}
@@ -73,29 +76,30 @@ class Sources:
             if source.failure is not None:
                 failures.setdefault(source.failure.sentence, []).append(name)
         missing = [f"not shown: {', '.join(kinds)}: {cause}" for cause, kinds in failures.items()]
-        unread = [name for name in self._list_unread() if not any(name in kinds for kinds in failures.values())]
+        unread = [name for name in self._list_unread_kinds() if not any(name in kinds for kinds in failures.values())]
         if unread:  # the policy may be among them
             return (f"Not read yet: {', '.join(unread)}.", *missing)
         return tuple(filter(None, (self.find_policy_problem(), *missing)))
 
     def read_metrics(self) -> dict[str, Any]:
-        """Return the values of metrics, by their parameters in `railwright.serving.metrics`."""
+        """Return the arguments of `set_source_gauges` in `railwright.serving.metrics`, by name."""
         current = self.store.current
         return {
             "policy_valid": self.store.valid,
             "policy_digest": current.digest if current else "",
             "caches": [
-                (name, reflector.get_age_seconds(), reflector.objects) for name, reflector in self._reflectors.items()
+                (name, reflector.get_age_seconds(), reflector.object_count)
+                for name, reflector in self._reflectors.items()
             ],
         }
 
-    def watch(self, spec: reflectors.WatchSpec, count_failure: reflectors.CountFailure) -> None:
-        """Keep a sink equal to one kind of the API server."""
+    def add_watch(self, spec: reflectors.WatchSpec, count_failure: reflectors.CountFailure) -> None:
+        """Add a task that keeps a sink equal to one kind of the API server."""
         self._specs.append(spec)
         self.tasks.append(functools.partial(self._watch, spec, count_failure))
 
     async def _watch(self, spec: reflectors.WatchSpec, count_failure: reflectors.CountFailure) -> None:
-        """Watch a kind while the policy in force needs it. Afterwards its objects are removed."""
+        """Watch a kind while the policy in force needs the kind; then remove its objects from the sink."""
         assert self.client is not None  # noqa: S101 - only called with a client
         if spec.kind is resources.POLICY:  # read first, because it replaces a policy that is invalid
             self.store.last_valid = await last_policy.read(self.client)
@@ -103,7 +107,7 @@ class Sources:
         self.store.subscribe(lambda _: changed.set())
 
         async def wait_until(*, is_needed: bool) -> None:
-            while self._needs(spec) is not is_needed:
+            while self._is_needed(spec) is not is_needed:
                 changed.clear()
                 await changed.wait()
 
@@ -118,7 +122,7 @@ class Sources:
             del self._reflectors[spec.kind.name]
             spec.sink.replace([])
 
-    def _needs(self, spec: reflectors.WatchSpec) -> bool:
+    def _is_needed(self, spec: reflectors.WatchSpec) -> bool:
         current = self.store.current
         return spec.is_needed is None or (current is not None and spec.is_needed(current.document))
 
@@ -132,7 +136,7 @@ async def connect(  # noqa: PLR0913 - the inputs of a server, by name
     count_failure: reflectors.CountFailure = lambda _kind, _reason: None,
     client: clients.Client | None = None,
 ) -> Sources:
-    """Return the sources for these options, with the objects of files. Watches begin when the caller runs `tasks`.
+    """Return the sources for these options, with all files read. Watches begin when the caller runs `tasks`.
 
     `client` is used in place of a new one for `kubeconfig`. Raises ClusterError, and ConfigurationError for a file.
     """
@@ -144,9 +148,9 @@ async def connect(  # noqa: PLR0913 - the inputs of a server, by name
         return Sources(store, None)
     sources = Sources(store, client or await clients.connect(kubeconfig))
     if policy is None:
-        sources.watch(reflectors.WatchSpec(resources.POLICY, store), count_failure)
+        sources.add_watch(reflectors.WatchSpec(resources.POLICY, store), count_failure)
     for watch in watches:
-        sources.watch(watch, count_failure)
+        sources.add_watch(watch, count_failure)
     return sources
 
 
@@ -156,11 +160,11 @@ def _load_policy(path: pathlib.Path, store: policies.PolicyStore) -> None:
     if isinstance(result, policies.Rejected):
         listed = "\n  ".join(error.format_in(str(path)) for error in result.errors)
         raise errors.ConfigurationError(f"the policy is invalid: {listed}")
-    store.take(result)
+    store.update_policy(result)
 
 
 def _read_snapshot(path: pathlib.Path, sinks: Mapping[str, sinks.Sink[Any]]) -> None:
-    """Fill each sink with the objects of its kind. Raises ConfigurationError."""
+    """Put the objects of a snapshot into the sinks, which are given by kind. Raises ConfigurationError."""
     try:
         objects = snapshots.read(_read_text(path))
     except documents.DocumentError as error:

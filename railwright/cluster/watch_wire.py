@@ -23,7 +23,7 @@ class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class List(msgspec.Struct):
-    """A page. `items` is always present; Go encodes an empty list as null."""
+    """A page of a list. `items` is always present; Go encodes an empty list as null."""
 
     items: list[msgspec.Raw] | None
     metadata: ListMeta = ListMeta()
@@ -53,7 +53,7 @@ class Identity(msgspec.Struct, frozen=True, rename="camel", gc=False):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-class Identified(msgspec.Struct):
+class IdentifiedObject(msgspec.Struct):
     """Any object, of which only the identity is decoded."""
 
     metadata: Identity = Identity()
@@ -73,7 +73,7 @@ _BRACKETS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]+|[\]}]+', re.DOTALL)
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 decode_event = msgspec.json.Decoder(Event).decode
 decode_list = msgspec.json.Decoder(List).decode
-decode_identified = msgspec.json.Decoder(Identified).decode
+decode_identified = msgspec.json.Decoder(IdentifiedObject).decode
 
 
 async def decode(decode: Callable[[bytes], T], text: bytes) -> T:
@@ -81,7 +81,7 @@ async def decode(decode: Callable[[bytes], T], text: bytes) -> T:
     try:
         return decode(text)
     except RecursionError:
-        return decode(await asyncio.to_thread(flatten, text))
+        return decode(await asyncio.to_thread(cut_deep_values, text))
 
 
 async def read_pages(
@@ -93,7 +93,7 @@ async def read_pages(
         try:
             page = await decode(decode_list, body)
         except UNREADABLE as error:
-            raise errors.build_foreign(client.host, path, str(error)) from error
+            raise errors.build_foreign_error(client.host, path, str(error)) from error
         yield page
         if not page.metadata.continue_:
             return
@@ -101,7 +101,7 @@ async def read_pages(
 
 
 async def find_object(client: clients.Client, path: str, view: type[T]) -> T | None:
-    """Return an object, None if it does not exist. Raises ClusterError; ForeignError as `decode_object`."""
+    """Return the object at `path`, None if it does not exist. Raises ClusterError, as `decode_object` does too."""
     try:
         return decode_object(client, path, await client.get(path), view)
     except errors.ApiError as error:
@@ -115,7 +115,7 @@ def decode_object(client: clients.Client, path: str, body: bytes, view: type[T])
     try:
         return msgspec.json.decode(body, type=view)
     except UNREADABLE as error:
-        raise errors.build_foreign(client.host, path, str(error)) from None
+        raise errors.build_foreign_error(client.host, path, str(error)) from None
 
 
 async def list_objects(  # noqa: PLR0913 - the parts of a request, by name
@@ -127,7 +127,7 @@ async def list_objects(  # noqa: PLR0913 - the parts of a request, by name
     headers: Mapping[str, str] | None = None,
     most: float = math.inf,
 ) -> list[Any]:
-    """Return the objects of `path`, decoded as `view`: all, or those of the first pages that have `most`.
+    """Return the objects of `path`, decoded as `view`: all, or as many pages as hold `most`.
 
     Raises ClusterError, also for a response that is no list, and for an object that cannot be decoded.
     """
@@ -140,13 +140,13 @@ async def list_objects(  # noqa: PLR0913 - the parts of a request, by name
     except UNREADABLE as error:
         plural, cause = path.rpartition("/")[2], errors.quote_message(str(error))
         reason = f"one of the {plural} cannot be decoded{cause and f': {cause}'}"
-        fix = f"to list them: kubectl get {plural} -A"
+        fix = f"correct the object; `kubectl get {plural} -A -o json` shows all"
         raise errors.ForeignError(f"{path}: {error}", reason=reason, fix=fix) from None
     return objects
 
 
-def flatten(text: bytes) -> bytes:
-    """Return JSON text in which values deeper than _LEVELS are null. Takes up to a second for several MB.
+def cut_deep_values(text: bytes) -> bytes:
+    """Return JSON text with null in place of values below _LEVELS levels. Takes up to a second for several MB.
 
     API servers accept 10,000 levels for kinds without a full schema; msgspec accepts 1,000.
     """

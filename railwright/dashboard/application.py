@@ -133,7 +133,7 @@ async def send_overview(request: web.Request) -> web.Response:
     body = await request.app[_FEED].read_overview()
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     is_known = request.headers.get(hdrs.IF_NONE_MATCH) == etag
-    response = web.Response(status=304) if is_known else application.reply(body)
+    response = web.Response(status=304) if is_known else application.build_response(body)
     response.headers[hdrs.ETAG] = etag
     return response
 
@@ -145,7 +145,7 @@ async def explain(request: web.Request) -> web.Response:
     explanation = builder.explain(query.get("gang") or query.get("pod", ""), query.get("node", ""))
     if explanation is None:
         raise application.HttpError(404, "no such gang, pod or node: it may have been deleted")
-    return application.reply(msgspec.json.encode(explanation))
+    return application.build_response(msgspec.json.encode(explanation))
 
 
 async def _check_permission(request: web.Request) -> None:
@@ -162,4 +162,4 @@ async def send_file(request: web.Request) -> web.Response:
     if name not in _PAGE:
         raise application.HttpError(404, "no such path")
     media_type = _MEDIA_TYPES[name.rpartition(".")[2]]
-    return application.reply(_PAGE[name], content_type=f"{media_type}; charset=utf-8")
+    return application.build_response(_PAGE[name], content_type=f"{media_type}; charset=utf-8")

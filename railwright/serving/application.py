@@ -28,8 +28,9 @@ _HEADERS = {hdrs.CONTENT_TYPE: JSON, hdrs.SERVER: "railwright"}  # aiohttp's nam
 
 
 class HttpError(Exception):
-    """Raised to send an error response with a status and a reason for the caller. The response is counted under
-    `outcome`.
+    """Raised to send an error response with a status and a reason for the caller.
+
+    The metric of requests counts the response under `outcome`, by default the status.
     """
 
     def __init__(self, status: int, reason: str, outcome: str = "", **headers: str) -> None:
@@ -37,15 +38,15 @@ class HttpError(Exception):
         self.outcome = outcome or str(status)
         printable = reason.encode("utf-8", "replace").decode()  # UTF-8 cannot encode a lone surrogate
         body = msgspec.json.encode({"error": {"code": status, "reason": printable}})
-        self.response = reply(body, status=status)
+        self.response = build_response(body, status=status)
         self.response.headers.update({name.replace("_", "-"): value for name, value in headers.items()})
 
 
 class Rules(msgspec.Struct, kw_only=True):
-    """The limits of an application, its metrics, and what is in progress. Sizes are bytes.
+    """The limits of an application, its metrics, and its open bodies and connections. Sizes are bytes.
 
-    Each port has its own limit of bodies, so that callers of Volcano's port, who need no certificate, do not use up
-    kube-scheduler's.
+    Each port has its own limit for bodies. So callers of Volcano's port, who need no certificate, cannot use up the
+    limit of kube-scheduler.
     """
 
     max_body: int
@@ -69,14 +70,14 @@ def build(rules: Rules, routes: Iterable[web.RouteDef], *middlewares: typedefs.M
 
     `middlewares` run inside of this module's own, and may raise HttpError.
     """
-    app = web.Application(middlewares=[answer, *middlewares])
+    app = web.Application(middlewares=[answer_request, *middlewares])
     app[RULES] = rules
     app.add_routes(routes)
     return app
 
 
-def reply(body: bytes, *, outcome: str = "", status: int = 200, content_type: str = JSON) -> web.Response:
-    """Return a response with this body, JSON by default."""
+def build_response(body: bytes, *, outcome: str = "", status: int = 200, content_type: str = JSON) -> web.Response:
+    """Return a response with this body, which is JSON by default."""
     response = web.Response(body=body, status=status, headers=_HEADERS)
     if content_type is not JSON:
         response.headers[hdrs.CONTENT_TYPE] = content_type
@@ -85,24 +86,28 @@ def reply(body: bytes, *, outcome: str = "", status: int = 200, content_type: st
     return response
 
 
-def get_path(request: web.Request) -> str:
+def get_route_path(request: web.Request) -> str:
     """Return the path of the route, such as /volcano/{scope}/allocate."""
     resource = request.match_info.route.resource
     return resource.canonical if resource is not None else ""
 
 
 @web.middleware
-async def answer(request: web.Request, handler: typedefs.Handler) -> web.StreamResponse:
+async def answer_request(request: web.Request, handler: typedefs.Handler) -> web.StreamResponse:
     """Check a request, receive its body, run its handler, count it and send the response, all before the deadline.
 
     A client that does not send the body, or does not read the response, is disconnected.
     """
-    rules, path, outcome = request.app[RULES], get_path(request), "cancelled"  # by the caller, whose own time is over
+    rules, path, outcome = (
+        request.app[RULES],
+        get_route_path(request),
+        "cancelled",
+    )  # by the caller, whose own time is over
     body = rules.body_types.get(path, bytearray)()
     try:
         async with asyncio.timeout(rules.request_seconds):
             try:
-                response = await _run(request, handler, rules, path, body)
+                response = await _run_handler(request, handler, rules, path, body)
                 outcome = response.get(OUTCOME, "") or ("ok" if response.status < 400 else str(response.status))
             except HttpError as error:
                 response, outcome = error.response, error.outcome
@@ -124,8 +129,8 @@ async def answer(request: web.Request, handler: typedefs.Handler) -> web.StreamR
     return web.Response(status=400)  # nobody receives it
 
 
-def _check(request: web.Request, rules: Rules, path: str) -> None:
-    """Raise HttpError if there is no such path, or if its client lacks a certificate with one of the names."""
+def _check_request(request: web.Request, rules: Rules, path: str) -> None:
+    """Raise HttpError for an unknown path or method, or if the client needs a certificate and has no valid one."""
     unrouted = request.match_info.http_exception
     if isinstance(unrouted, web.HTTPMethodNotAllowed):
         verbs = ", ".join(sorted(unrouted.allowed_methods))
@@ -142,13 +147,13 @@ def _check(request: web.Request, rules: Rules, path: str) -> None:
         raise HttpError(403, f"{path} requires a client certificate: {shown}; see --client-ca and --client-names")
 
 
-async def _run(
+async def _run_handler(
     request: web.Request, handler: typedefs.Handler, rules: Rules, path: str, body: Any
 ) -> web.StreamResponse:
-    """Return the response of the handler, after the body has arrived. Raises HttpError for any error."""
-    _check(request, rules, path)
+    """Receive the body, and return the response of the handler. Raises HttpError for any error."""
+    _check_request(request, rules, path)
     if request.method == hdrs.METH_POST:
-        await _receive(body, request, rules)
+        await _receive_body(body, request, rules)
     request[BODY] = body
     start = time.perf_counter()
     try:
@@ -166,12 +171,12 @@ async def _run(
             rules.counters.get_duration(path).observe(time.perf_counter() - start)
 
 
-async def _receive(body: Any, request: web.Request, rules: Rules) -> None:
-    """Read the body as it was sent, and count it. Raises HttpError if the body is too large, or if too many large
-    bodies arrive at once.
+async def _receive_body(body: Any, request: web.Request, rules: Rules) -> None:
+    """Read the request's body into `body`, without expanding it.
 
-    Unlike `request.read`, this copies it only once, and the request keeps no copy. Received bytes count, not the
-    announced length. So a caller that sends nothing blocks nobody.
+    Raises HttpError if it is too large, or if too many large bodies arrive at once. Received bytes count, not the
+    announced length: a caller that sends nothing blocks nobody. Unlike `request.read`, this copies the body only once,
+    and the request keeps no copy.
     """
     size, received = request.content_length or 0, 0
     try:

@@ -37,19 +37,19 @@ class JsonFormatter(logging.Formatter):
             "message": text.truncate(record.getMessage(), _MAX_TEXT),
         }
         if fields := getattr(record, "fields", None):
-            line["fields"] = {name: _limit(value) for name, value in fields.items()}
+            line["fields"] = {name: _limit_value(value) for name, value in fields.items()}
         if record.exc_info and record.exc_info[0] is not None:
             line["error"] = self.formatException(record.exc_info)[-_MAX_TRACE:]
         # ASCII output escapes control characters, terminal sequences and lone surrogates
         return json.dumps(line, ensure_ascii=True)
 
 
-def _limit(value: object) -> Any:
-    """Return a value in JSON's types, shortened."""
+def _limit_value(value: object) -> Any:
+    """Return a field's value in types of JSON, with long texts and lists cut off."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, Mapping):
-        return {str(key): _limit(item) for key, item in value.items()}
+        return {str(key): _limit_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_limit(item) for item in list(value)[:_MAX_ITEMS]]
+        return [_limit_value(item) for item in list(value)[:_MAX_ITEMS]]
     return text.truncate(str(value), _MAX_TEXT)

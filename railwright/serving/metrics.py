@@ -23,8 +23,8 @@ prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 M = TypeVar("M", Counter, Gauge, Histogram)
 
 
-class Row(NamedTuple):
-    """A metric in the reference of metrics. `name` is the name in queries."""
+class MetricDescription(NamedTuple):
+    """What the runbook says of a metric. `name` is the name in queries."""
 
     name: str
     type: str  # counter, gauge or histogram
@@ -37,47 +37,49 @@ class Metrics:
 
     def __init__(self, server: str) -> None:
         self.registry = prometheus_client.CollectorRegistry()
-        self.rows: list[Row] = []
-        self.build_info = self._add(
+        self.descriptions: list[MetricDescription] = []
+        self.build_info = self._create_metric(
             Gauge, "build_info", "Always 1; the labels identify the running version.", ["version", "server"]
         )
         text = (
-            "Answered AdmissionReviews or scheduler requests. If no handler got the request, the outcome is its HTTP "
-            "status. An unknown path is empty."
+            "Answered AdmissionReviews or scheduler requests. If no handler got the request, `outcome` is the HTTP "
+            "status. `path` is empty for an unknown path."
         )
-        self.requests = self._add(Counter, "requests", text, ["path", "outcome"])
+        self.requests = self._create_metric(Counter, "requests", text, ["path", "outcome"])
         self.get_requests = functools.cache(self.requests.labels)  # each request asks, and `labels` takes 1 us
         text = "Time from the last byte of the request to the response."
-        self.request_duration_seconds = self._add(
+        self.request_duration_seconds = self._create_metric(
             Histogram, "request_duration_seconds", text, ["path"], buckets=_LATENCIES
         )
         self.get_duration = functools.cache(self.request_duration_seconds.labels)
-        self.events = self._add(Counter, "events", "Kubernetes Events by result.", ["outcome"])
+        self.events = self._create_metric(Counter, "events", "Kubernetes Events by result.", ["outcome"])
         text = "Time at which the serving certificate expires; +Inf without one."
-        self.certificate_expiry_timestamp_seconds = self._add(Gauge, "certificate_expiry_timestamp_seconds", text)
-        text = "1 if the newest policy is in force, 0 if it is invalid and an older one is."
-        self.policy_valid = self._add(Gauge, "policy_valid", text)
-        text = "Always 1; the label is the digest of the policy in force."
-        self.policy_info = self._add(Gauge, "policy_info", text, ["digest"])
-        text = "Time since the last contact with the source of a cache."
-        self.cache_age_seconds = self._add(Gauge, "cache_age_seconds", text, ["kind"])
-        self.cache_objects = self._add(Gauge, "cache_objects", "Objects in a cache.", ["kind"])
-        text = (
-            "Watches that were restarted, by reason; with the reason `skipped` watched objects that were skipped, "
-            "because they cannot be decoded or have too many values."
+        self.certificate_expiry_timestamp_seconds = self._create_metric(
+            Gauge, "certificate_expiry_timestamp_seconds", text
         )
-        self.watch_failures = self._add(Counter, "watch_failures", text, ["kind", "reason"])
+        text = "1 if the newest policy is in force, 0 if it is invalid."
+        self.policy_valid = self._create_metric(Gauge, "policy_valid", text)
+        text = "Always 1; the label is the digest of the policy in force."
+        self.policy_info = self._create_metric(Gauge, "policy_info", text, ["digest"])
+        text = "Time since the API server last sent something for a cache."
+        self.cache_age_seconds = self._create_metric(Gauge, "cache_age_seconds", text, ["kind"])
+        self.cache_objects = self._create_metric(Gauge, "cache_objects", "Objects in a cache.", ["kind"])
+        text = (
+            "Restarts of watches, by reason. The reason `skipped` counts objects that were skipped, because they "
+            "cannot be decoded or have too many values."
+        )
+        self.watch_failures = self._create_metric(Counter, "watch_failures", text, ["kind", "reason"])
         self.certificate_expiry_timestamp_seconds.set(math.inf)  # without a certificate no alert may fire
         self.build_info.labels(version.VERSION, server).set(1)
         prometheus_client.ProcessCollector(registry=self.registry)
 
-    def _add(self, kind: type[M], name: str, text: str, labels: Sequence[str] = (), **options: Any) -> M:
-        """Return a new metric, and add its row. The client appends _total to the names of counters."""
+    def _create_metric(self, kind: type[M], name: str, text: str, labels: Sequence[str] = (), **options: Any) -> M:
+        """Create a metric and its description. The client library appends _total to the names of counters."""
         suffix = "_total" if kind is Counter else ""
-        self.rows.append(Row(f"{PREFIX}{name}{suffix}", kind.__name__.lower(), labels, text))
+        self.descriptions.append(MetricDescription(f"{PREFIX}{name}{suffix}", kind.__name__.lower(), labels, text))
         return kind(PREFIX + name, text, labels, registry=self.registry, **options)
 
-    def show_sources(
+    def set_source_gauges(
         self,
         *,
         policy_valid: bool,
@@ -101,37 +103,41 @@ class Metrics:
 
 
 class WebhookMetrics(Metrics):
-    """The metrics of the webhook."""
+    """The common metrics, and those of admissions."""
 
     def __init__(self) -> None:
         super().__init__("webhook")
         labels = ["fabric", "role", "outcome"]
-        self.webhook_injections = self._add(Counter, "webhook_injections", "Opted-in pods.", labels)
+        self.webhook_injections = self._create_metric(Counter, "webhook_injections", "Opted-in pods.", labels)
         self.get_injections = functools.cache(self.webhook_injections.labels)
-        self.webhook_refusals = self._add(Counter, "webhook_refusals", "Rejected objects.", ["fabric", "reason"])
-        self.webhook_warnings = self._add(Counter, "webhook_warnings", "Admission warnings, by reason code.", ["code"])
+        self.webhook_refusals = self._create_metric(
+            Counter, "webhook_refusals", "Rejected objects.", ["fabric", "reason"]
+        )
+        self.webhook_warnings = self._create_metric(
+            Counter, "webhook_warnings", "Admission warnings, by reason code.", ["code"]
+        )
 
 
 class ExtenderMetrics(Metrics):
-    """The metrics of the extender."""
+    """The common metrics, and those of placement: assumed pods, rejected nodes, gangs and rails."""
 
     def __init__(self) -> None:
         super().__init__("extender")
         text = "Assumed pods: placed by a scheduler, binding not observed yet."
-        self.assumed_pods = self._add(Gauge, "assumed_pods", text, ["state"])
+        self.assumed_pods = self._create_metric(Gauge, "assumed_pods", text, ["state"])
         text = "Nodes that were filtered, or whose allocation was rejected, by reason code."
-        self.extender_rejected_nodes = self._add(Counter, "extender_rejected_nodes", text, ["code"])
-        self.gangs = self._add(Counter, "gangs", "Gangs that were placed, or never fit, by state.", ["state"])
+        self.extender_rejected_nodes = self._create_metric(Counter, "extender_rejected_nodes", text, ["code"])
+        self.gangs = self._create_metric(Counter, "gangs", "Gangs that were placed, or never fit, by state.", ["state"])
         text = "Gangs with at least one unbound pod."
-        self.gangs_waiting = self._add(Gauge, "gangs_waiting", text)
-        text = "Time since the gang that has waited longest was seen first."
-        self.gang_longest_wait_seconds = self._add(Gauge, "gang_longest_wait_seconds", text)
+        self.gangs_waiting = self._create_metric(Gauge, "gangs_waiting", text)
+        text = "Time since the first pod of the longest waiting gang was seen."
+        self.gang_longest_wait_seconds = self._create_metric(Gauge, "gang_longest_wait_seconds", text)
         text = "Modelled bandwidth of placed gangs, relative to the best possible when the last pod was bound."
-        self.gang_attained_ratio = self._add(Histogram, "gang_attained_ratio", text, buckets=_SHARES)
+        self.gang_attained_ratio = self._create_metric(Histogram, "gang_attained_ratio", text, buckets=_SHARES)
         text = (
             "Devices of a rail on all nodes, by state, from device plugins and from ResourceSlices. `busy` is used by "
             "a bound pod or held by a claim, `dead` is unhealthy or tainted, `unschedulable` is unused on a cordoned "
-            "node. `missing` counts nodes that have no device of the rail, but of others, `overcommitted` devices "
+            "node. `missing` counts nodes that have devices of other rails only, `overcommitted` devices "
             "that bound pods request beyond what their nodes offer."
         )
-        self.rail_devices = self._add(Gauge, "rail_devices", text, ["fabric", "rail", "state"])
+        self.rail_devices = self._create_metric(Gauge, "rail_devices", text, ["fabric", "rail", "state"])

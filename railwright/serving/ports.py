@@ -49,7 +49,7 @@ class Port(NamedTuple):
     certificate: tls.Certificate | None = None
 
 
-def on_signal(stop: Callable[[], None]) -> None:
+def call_on_signal(stop: Callable[[], None]) -> None:
     """Call `stop` at each SIGINT and SIGTERM."""
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop)
@@ -67,7 +67,7 @@ async def serve(
     """
     if wait is None:
         stopped = asyncio.Event()
-        on_signal(stopped.set)
+        call_on_signal(stopped.set)
         wait = stopped.wait
     async with contextlib.AsyncExitStack() as stack:
         # outside of the group, which would wrap ListenError
@@ -83,7 +83,7 @@ async def serve(
 async def open_port(port: Port) -> AsyncIterator[settings.Address]:
     """Serve an application during a `with` block. Yields the actual address.
 
-    At the end, handlers that run may finish. Raises ListenError.
+    At the end, running handlers get FINISH_SECONDS to finish. Raises ListenError.
     """
     rules = port.app[application.RULES]
     runner = web.AppRunner(
@@ -98,7 +98,7 @@ async def open_port(port: Port) -> AsyncIterator[settings.Address]:
     )
     with _bind(port.address) as bound:
         await runner.setup()
-        accepting = asyncio.create_task(_accept(bound, runner, port.certificate))
+        accepting = asyncio.create_task(_accept_connections(bound, runner, port.certificate))
         try:
             yield settings.Address(*bound.getsockname()[:2])  # with the port that the system chose for port 0
         finally:
@@ -124,11 +124,11 @@ def _bind(at: settings.Address) -> socket.socket:
     return bound
 
 
-async def _accept(bound: socket.socket, runner: web.AppRunner, certificate: tls.Certificate | None) -> None:
+async def _accept_connections(bound: socket.socket, runner: web.AppRunner, certificate: tls.Certificate | None) -> None:
     """Accept connections until cancelled, which also ends the TLS handshakes in progress.
 
     One client address gets at most as many connections as are still free, so at most half of all; two addresses get a
-    third each. API servers may share one address. Connections in a TLS handshake count toward the limit.
+    third each. The share is large, because API servers may share an address. Connections in a TLS handshake count too.
     """
     loop, rules = asyncio.get_running_loop(), runner.app[application.RULES]
     async with asyncio.TaskGroup() as handshakes:
@@ -146,10 +146,12 @@ async def _accept(bound: socket.socket, runner: web.AppRunner, certificate: tls.
                     rules.counters.requests.labels("", "503").inc()
                 continue
             rules.connections.append((peer, connection))
-            handshakes.create_task(_start(connection, runner.server, certificate))
+            handshakes.create_task(_serve_connection(connection, runner.server, certificate))
 
 
-async def _start(connection: socket.socket, server: web.Server | None, certificate: tls.Certificate | None) -> None:
+async def _serve_connection(
+    connection: socket.socket, server: web.Server | None, certificate: tls.Certificate | None
+) -> None:
     assert server is not None  # noqa: S101 - set up before it accepts
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -165,7 +167,7 @@ async def _start(connection: socket.socket, server: web.Server | None, certifica
 
 
 def _is_logged(record: logging.LogRecord) -> bool:
-    """Return False for the error of an invalid HTTP request, because any caller can send many."""
+    """Return False for the error of an invalid HTTP request, because any caller can cause many."""
     return record.exc_info is None or not isinstance(record.exc_info[1], http.HttpProcessingError)
 
 

@@ -21,7 +21,7 @@ Check = Callable[[], str | None]
 
 
 class Probes:
-    """The checks of this process. While `draining`, it is not ready."""
+    """The readiness checks of this process, which is not ready while `draining`."""
 
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}
@@ -29,12 +29,12 @@ class Probes:
         self.was_ready = False
         self.draining = False
 
-    def add(self, name: str, check: Check) -> None:
+    def add_check(self, name: str, check: Check) -> None:
         """Add a check that must pass for the server to be ready."""
         self._checks[name] = check
 
     def run_checks(self) -> Mapping[str, str]:
-        """Return the reason of every check, "" if it passes. A change is logged once."""
+        """Return why each check fails, by its name; "" if it passes. Logs when other checks fail than before."""
         reasons = {name: text.limit(check() or "", _MAX_REASON) for name, check in self._checks.items()}
         if self.draining:
             reasons["draining"] = "this server is shutting down"
@@ -50,7 +50,7 @@ class Probes:
 
         async def send_live(_request: web.Request) -> web.Response:
             """Handle GET /livez. Any response shows that the event loop runs."""
-            return application.reply(b'{"live":true}')
+            return application.build_response(b'{"live":true}')
 
         async def send_ready(_request: web.Request) -> web.Response:
             """Handle GET /readyz: 200 if every check passes, otherwise 503; the body has each check and its reason."""
@@ -58,10 +58,10 @@ class Probes:
             ready = not any(reasons.values())
             checks = {name: reason or "ok" for name, reason in reasons.items()}
             body = msgspec.json.encode({"ready": ready, "checks": checks})
-            return application.reply(body, status=200 if ready else 503)
+            return application.build_response(body, status=200 if ready else 503)
 
         async def send_metrics(_request: web.Request) -> web.Response:
-            return application.reply(format_metrics(), content_type=exposition.CONTENT_TYPE_LATEST)
+            return application.build_response(format_metrics(), content_type=exposition.CONTENT_TYPE_LATEST)
 
         handlers = {"/livez": send_live, "/readyz": send_ready, "/metrics": send_metrics}
         # no HEAD, for which everything would be computed

@@ -24,9 +24,9 @@ _LOG = logging.getLogger(__name__)
 
 
 def print_addresses(addresses: Mapping[str, settings.Address]) -> None:
-    """Print the lines of docs/interface.md 6, which begin with the ports' names.
+    """Print a line `listening on HOST:PORT` for each port, after the port's name (docs/interface.md 6).
 
-    In one write, so that no log line comes between them.
+    All lines are one write, so that no log line comes between them.
     """
     with contextlib.suppress(OSError):  # a full disk behind stderr must not stop the server
         sys.stderr.write("".join(f"{name}listening on {addresses[name]}\n" for name in sorted(addresses)))
@@ -34,7 +34,7 @@ def print_addresses(addresses: Mapping[str, settings.Address]) -> None:
 
 
 class Server:
-    """The ports of a server, and its drain."""
+    """A server: its ports, its certificate, and how it stops."""
 
     def __init__(  # noqa: PLR0913 - the independent parts of a server, most by name
         self,
@@ -55,7 +55,7 @@ class Server:
         self._stopping, self._drained = asyncio.Event(), asyncio.Event()
         self.certificate = _load_certificate(options, options.client_ca)
         if self.certificate is not None:
-            checks.add("certificate", self.certificate.check)
+            checks.add_check("certificate", self.certificate.find_expiry_problem)
         if options.client_ca:
             service[application.RULES].client_names = options.client_names
         # in the order of opening: that of the probes closes last, so that the final metrics can be scraped
@@ -77,7 +77,7 @@ class Server:
 
         Raises ports.ListenError.
         """
-        ports.on_signal(self.stop)
+        ports.call_on_signal(self.stop)
         certificates = {port.certificate for port in self.ports if port.certificate is not None}
         background = [*tasks, *(certificate.watch for certificate in certificates)]
         try:

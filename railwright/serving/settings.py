@@ -56,7 +56,7 @@ class Settings(argparse.Namespace):
 
 
 def parse(server: ServerName, argv: Sequence[str] | None = None) -> Settings:
-    """Return the settings from `argv` (without the program's name; None: that of the process).
+    """Return the settings from `argv` (without the program's name; None: the arguments of this process).
 
     On an error, prints the option, the cause and the fix to stderr and raises SystemExit(2).
     """
@@ -106,7 +106,7 @@ def build_parser(server: ServerName) -> argparse.ArgumentParser:
     text = "how long the server still answers after SIGTERM, while it is not ready (default %(default)s)"
     add_seconds("--drain-seconds", default=10.0, help=text)
     if is_extender:
-        text = "how long an allocation without a binding stays reserved (default %(default)s)"
+        text = "how long devices stay reserved for a placed pod whose binding is not seen (default %(default)s)"
         add_seconds("--assume-seconds", default=30.0, help=text)
         text = "report not ready if a watch cache is older than this (default %(default)s)"
         add_seconds("--stale-seconds", default=300.0, help=text)
@@ -148,7 +148,7 @@ def _parse_names(text: str) -> frozenset[str]:
 def _find_problem(given: Settings) -> str | None:
     """Return which options contradict each other or lack another, with the fix, or which file cannot be read."""
     if given.plain_http and (given.tls_cert or given.tls_key or given.client_ca):
-        return "--plain-http excludes --tls-cert, --tls-key and --client-ca: remove one or the others"
+        return "--plain-http excludes --tls-cert, --tls-key and --client-ca: remove --plain-http or the others"
     if not given.plain_http and not (given.tls_cert and given.tls_key):
         return "no serving certificate: give both --tls-cert and --tls-key, or --plain-http"
     if given.client_names and not given.client_ca:
@@ -156,15 +156,17 @@ def _find_problem(given: Settings) -> str | None:
     for address in filter(None, (given.listen, given.volcano_listen)):
         if given.plain_http and not address.is_loopback and not given.allow_plain_http:
             extra = ", or add --allow-plain-http and a NetworkPolicy" if given.server == "extender" else ""
-            return f"--plain-http on {address}: listen on loopback, such as 127.0.0.1:{address.port}{extra}"
+            return (
+                f"--plain-http does not encrypt {address}: listen on loopback, such as 127.0.0.1:{address.port}{extra}"
+            )
     if given.snapshot and (viewed := given.dashboard_listen) and not viewed.is_loopback:
         return f"--dashboard-listen {viewed} with --snapshot: no API server can authorize viewers; use 127.0.0.1"
     if given.snapshot and not given.policy and not given.kubeconfig:
         return "--snapshot replaces the cluster, so the policy must come from a file as well: add --policy FILE"
-    return _find_unreadable(given)
+    return _find_unreadable_file(given)
 
 
-def _find_unreadable(given: Settings) -> str | None:
+def _find_unreadable_file(given: Settings) -> str | None:
     for name, path in vars(given).items():
         if isinstance(path, pathlib.Path):
             try:

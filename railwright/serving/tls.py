@@ -1,7 +1,7 @@
 """Loads and checks the serving certificate, and reloads it when its files change.
 
-Each load makes a new context, which the next connections use: loading into one in use would break it if the pair does
-not match, and could never remove a CA of clients.
+Each load makes a new TLS context for the next connections. Loading into the context in use would break it if
+certificate and key do not match, and could not remove an old CA of clients.
 """
 
 import asyncio
@@ -41,14 +41,14 @@ class Certificate:
         self._versions: object = None  # of the files that were loaded
         self._load()
 
-    def check(self) -> str | None:
-        """Return why the server is not ready: its certificate expires within EXPIRY_MARGIN. None otherwise."""
+    def find_expiry_problem(self) -> str | None:
+        """Return why the server is not ready if its certificate expires within EXPIRY_MARGIN, otherwise None."""
         if self.not_after - self._now() > EXPIRY_MARGIN:
             return None
         return f"the certificate of {self._certificate} expires at {self.not_after.isoformat()}: renew it"
 
     def reload(self) -> bool:
-        """Reload changed files if they are valid; return True if so. An invalid pair is logged once."""
+        """Load changed files, and return True if they are in use now. Invalid files are logged once."""
         before, self._last_error = self._last_error, ""
         try:
             has_changed = self._load()
@@ -63,13 +63,13 @@ class Certificate:
         return has_changed
 
     async def watch(self) -> None:
-        """Poll the files until cancelled. File notifications miss the swap of a Secret's symbolic link."""
+        """Reload changed files until cancelled. Polls, because file notifications miss the swap of a Secret's link."""
         while True:
             await asyncio.sleep(_POLL_SECONDS)
             await asyncio.to_thread(self.reload)
 
     def _load(self) -> bool:
-        """Load the files if they have changed; return True if so. Raises CertificateError."""
+        """Load the files if they have changed, and return whether they have. Raises CertificateError."""
         files = [path for path in (self._certificate, self._key, self._client_ca) if path is not None]
         try:
             # changes with each write of a file, and with each swap of kubelet's link to all files
@@ -85,10 +85,8 @@ class Certificate:
             raise CertificateError(f"{', '.join(map(str, files))}: {needed}: {error}") from None
         begins, ends, now = certificate.not_valid_before_utc, certificate.not_valid_after_utc, self._now()
         if not begins <= now < ends:
-            span = f"{begins.isoformat()} to {ends.isoformat()}"
-            raise CertificateError(
-                f"{self._certificate} is valid from {span}, but not now by this machine's clock: renew it"
-            )
+            span = f"is valid from {begins.isoformat()} to {ends.isoformat()}, but not now by this machine's clock"
+            raise CertificateError(f"{self._certificate} {span}: renew it, or correct the clock")
         self.context, self.not_after, self._versions = context, ends, versions
         return True
 

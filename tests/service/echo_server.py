@@ -14,7 +14,7 @@ async def main() -> int:
 
 
 async def echo(request: web.Request) -> web.Response:
-    return application.reply(request[application.BODY])
+    return application.build_response(request[application.BODY])
 
 
 if __name__ == "__main__":

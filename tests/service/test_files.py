@@ -23,7 +23,7 @@ async def test_a_server_has_the_policy_and_the_objects_of_its_files(tmp_path):
     origin, cache = await connect(tmp_path)
     assert list(origin.store.current.document.fabrics) == ["one"]
     assert set(cache.objects) == {"a", "b"}
-    assert (origin.find_policy_problem(), origin.cache_problem(), origin.tasks) == ("", "", [])
+    assert (origin.find_policy_problem(), origin.find_cache_problem(), origin.tasks) == ("", "", [])
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ class Running:
         self.origin = sources.Sources(policies.PolicyStore(), client)
         self.failures: list[tuple[str, str]] = []  # kind and reason, of each
         for spec in webhook._list_watches(self.state):
-            self.origin.watch(spec, count_failure=lambda kind, reason: self.failures.append((kind, reason)))
+            self.origin.add_watch(spec, count_failure=lambda kind, reason: self.failures.append((kind, reason)))
         self.tasks = [asyncio.create_task(task()) for task in self.origin.tasks]
 
     @property
@@ -39,8 +39,8 @@ class Running:
 
     async def use(self, policy, *expected: str) -> None:
         """Put a policy in force, and wait until exactly these kinds are watched and read."""
-        self.origin.store.take(policy)
-        await shell.until(lambda: self.watched == ALWAYS | {*expected} and not self.origin.cache_problem())
+        self.origin.store.update_policy(policy)
+        await shell.until(lambda: self.watched == ALWAYS | {*expected} and not self.origin.find_cache_problem())
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -74,8 +74,8 @@ async def test_a_webhook_without_rights_for_claims_is_ready_and_reports_the_miss
     """The policy may come before the upgrade that sets webhook.claims."""
     stub.forbidden = {"/api/v1/pods", "/apis/resource.k8s.io/v1/resourceclaimtemplates"}
     await running.use(PLAIN)
-    running.origin.store.take(CLAIMED)
-    await shell.until(lambda: {"pods", TEMPLATES} <= running.watched and not running.origin.cache_problem())
+    running.origin.store.update_policy(CLAIMED)
+    await shell.until(lambda: {"pods", TEMPLATES} <= running.watched and not running.origin.find_cache_problem())
     assert not running.state.claim_templates.by_key
     assert running.origin.is_denied(resources.CLAIM_TEMPLATES)
     logged = [record for record in caplog.records if "watch failed" in record.message]
@@ -93,19 +93,19 @@ async def test_a_webhook_without_the_rights_stays_ready_while_the_api_server_fai
     served = stub.lists.popleft()
     stub.lists.append(status(429))
     stub.forbidden = denied
-    running.origin.store.take(NVLINK)
+    running.origin.store.update_policy(NVLINK)
     for forbidden, reason in ((denied, "403"), (set(), "429"), (denied, "403")):
         stub.forbidden = forbidden
         running.failures.clear()
         await shell.until(lambda reason=reason: (TEMPLATES, reason) in running.failures)
         assert running.origin.is_denied(resources.CLAIM_TEMPLATES), reason
-        assert not running.origin.cache_problem(), reason
+        assert not running.origin.find_cache_problem(), reason
     stub.lists[0], stub.forbidden = served, set()
     await shell.until(lambda: not running.origin.is_denied(resources.CLAIM_TEMPLATES))
 
 
 async def test_the_caches_are_incomplete_until_the_objects_for_a_new_policy_are_read(running):
     await running.use(PLAIN)
-    running.origin.store.take(CLAIMED)
-    assert TEMPLATES in running.origin.cache_problem()
-    await shell.until(lambda: not running.origin.cache_problem())
+    running.origin.store.update_policy(CLAIMED)
+    assert TEMPLATES in running.origin.find_cache_problem()
+    await shell.until(lambda: not running.origin.find_cache_problem())

@@ -24,7 +24,7 @@ async def test_the_cache_follows_the_list_and_its_events(stub, watch):
     await shell.until(lambda: set(cache.objects) == {"a", "c"})
     assert cache.objects["a"].metadata.labels == {"x": "1"}
     assert source.synced.is_set()
-    assert source.objects == 2
+    assert source.object_count == 2
     assert stub.watched_from() == ["5"]
     assert stub.asked[0].headers["Authorization"] == "Bearer s3cret"
 
@@ -45,7 +45,7 @@ async def test_objects_deleted_between_lists_are_removed(stub, watch):
     stub.watches.extend([status(410), [None]])
     source, cache, _ = watch()
     await shell.until(lambda: "9" in stub.watched_from())
-    assert (set(cache.objects), source.objects) == ({"a", "c"}, 2)
+    assert (set(cache.objects), source.object_count) == ({"a", "c"}, 2)
 
 
 async def test_a_silent_watch_is_resumed_from_the_last_version(stub, watch):
@@ -118,7 +118,7 @@ async def test_an_unreadable_object_is_left_out_and_counted(stub, watch, caplog)
         source, cache, restarts = watch()
         await shell.until(lambda: cache.objects.keys() == {"a", "b"} and cache.objects["a"].metadata.labels)
     assert source.synced.is_set()
-    assert (source.objects, restarts) == (2, ["skipped", "skipped"])
+    assert (source.object_count, restarts) == (2, ["skipped", "skipped"])
     (field,) = [record.fields for record in caplog.records if record.name == "railwright.cluster"]
     assert field["object"] == "odd"
     assert "allocatable" in field["error"]
@@ -136,7 +136,7 @@ async def test_a_list_after_410_changes_only_different_objects_in_the_cache(stub
     source, cache, _ = watch()
     await shell.until(lambda: "new" in cache.objects and "gone" not in cache.objects)
     assert cache.changes == ["+changed", "+new", "-again", "+again", "-gone"]
-    assert (cache.replaced, source.objects) == (1, 4)
+    assert (cache.replaced, source.object_count) == (1, 4)
 
 
 def deep(name: str, version: int, levels: int) -> bytes:
@@ -165,7 +165,7 @@ async def test_a_first_list_can_be_read_in_parts(stub, watch):
     source, cache, restarts = watch(gradual=True)
     await asyncio.wait_for(source.synced.wait(), shell.PATIENCE)
     assert cache.changes == ["+a", "+gone", "+b", "-gone"]
-    assert (cache.replaced, source.objects, restarts) == (0, 2, ["gone"])
+    assert (cache.replaced, source.object_count, restarts) == (0, 2, ["gone"])
 
 
 async def most_between_turns(cache, expected: int) -> int:

@@ -25,7 +25,7 @@ class Gate:
     async def answer(self, _request: web.Request) -> web.Response:
         self.entered.set()
         await self.opened.wait()
-        return application.reply(b'"late"')
+        return application.build_response(b'"late"')
 
     @property
     def table(self):

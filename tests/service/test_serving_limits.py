@@ -25,16 +25,16 @@ async def picky(request: web.Request) -> web.Response:
         raise BadBodyError('the body says "bad"\n')
     if body == b"bug":
         raise KeyError("secret")
-    return application.reply(b"{}", outcome="allowed")
+    return application.build_response(b"{}", outcome="allowed")
 
 
 async def waiting(request: web.Request) -> web.Response:
     await asyncio.sleep(0.1)  # longer than a caller that hangs up waits
-    return application.reply(request[application.BODY] * 100_000)
+    return application.build_response(request[application.BODY] * 100_000)
 
 
 async def large(request: web.Request) -> web.Response:
-    return application.reply(request[application.BODY] * 30_000_000)
+    return application.build_response(request[application.BODY] * 30_000_000)
 
 
 TABLE = (
@@ -335,7 +335,7 @@ async def test_requests_are_counted_by_route_and_outcome_and_refusals_by_status(
 
 async def test_a_reason_of_readiness_is_bounded_and_printable(caplog):
     checks = probes.Probes()
-    checks.add("policy", lambda: "fabrics.roce: \n\x1b[31m" + "x" * 100_000)
+    checks.add_check("policy", lambda: "fabrics.roce: \n\x1b[31m" + "x" * 100_000)
     with caplog.at_level(logging.INFO, logger="railwright.serving.probes"):
         async with shell.running(checks=checks) as server:
             answer = await server.ops("/readyz")
@@ -349,8 +349,8 @@ async def test_a_reason_of_readiness_is_bounded_and_printable(caplog):
 async def test_probes_name_every_check_and_its_reason():
     checks = probes.Probes()
     reasons = {"policy": None, "nodes": "the first list of nodes has not arrived"}
-    checks.add("policy", lambda: reasons["policy"])
-    checks.add("nodes", lambda: reasons["nodes"])
+    checks.add_check("policy", lambda: reasons["policy"])
+    checks.add_check("nodes", lambda: reasons["nodes"])
     async with shell.running(checks=checks) as server:
         answer = await server.ops("/readyz")
         assert answer.status == 503

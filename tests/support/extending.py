@@ -31,9 +31,9 @@ class Poster(events.Events):
     """Stores the posted Events: object, whether it is a warning, reason and message."""
 
     def __init__(self) -> None:
-        self.posted: list[tuple[events.Involved, bool, str, str]] = []
+        self.posted: list[tuple[events.InvolvedObject, bool, str, str]] = []
 
-    def post(self, involved: events.Involved, *, warning: bool, reason: str, message: str) -> None:
+    def post(self, involved: events.InvolvedObject, *, warning: bool, reason: str, message: str) -> None:
         self.posted.append((involved, warning, reason, message))
 
 

@@ -20,7 +20,7 @@ PATIENCE = 120  # seconds: what takes longer hangs, also on a busy machine
 
 
 async def echo(request: web.Request) -> web.Response:
-    return application.reply(request[application.BODY])
+    return application.build_response(request[application.BODY])
 
 
 ECHO = (web.post("/echo", echo), web.post("/long", echo))

@@ -131,13 +131,13 @@ async def _create_dry_run(client: clients.Client, pod: Tree) -> tuple[bytes, tup
     """Return the pod of a dry run, and its warnings. Use a generated name if a pod of its name exists already."""
     path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods?dryRun=All"
     try:
-        return await client.create(path, pod)
+        return await client.post_with_warnings(path, pod)
     except errors.ApiError as error:
         if error.status != 409 or "name" not in pod["metadata"]:
             raise
     metadata = dict(pod["metadata"])
     metadata["generateName"] = metadata.pop("name")  # the API server cuts a long one
-    return await client.create(path, {**pod, "metadata": metadata})
+    return await client.post_with_warnings(path, {**pod, "metadata": metadata})
 
 
 async def _complete_without_railwright(client: clients.Client, pod: Tree) -> Tree:
@@ -166,7 +166,7 @@ def _decode_comparable(body: bytes, pod: Tree, host: str) -> Tree:
         created: Tree = msgspec.json.decode(_TOKEN_VOLUME.sub("kube-api-access", body.decode()), type=Tree)
         metadata = created["metadata"]
     except (*watch_wire.UNREADABLE, KeyError) as error:
-        raise errors.build_foreign(host, "pods", str(error)) from None
+        raise errors.build_foreign_error(host, "pods", str(error)) from None
     written = {key: pod["metadata"][key] for key in ("name", "generateName") if key in pod["metadata"]}
     own = {key: value for key, value in metadata.items() if key not in (*_SERVER_FIELDS, "name", "generateName")}
     return {key: value for key, value in created.items() if key != "status"} | {"metadata": {**written, **own}}

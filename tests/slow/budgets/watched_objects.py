@@ -35,7 +35,7 @@ async def add_object(spec: reflector.WatchSpec, body: bytes) -> reflector.Reflec
     The object is decoded once, so that only one version counts.
     """
     added: list[Any] = []
-    record = sinks.Functions[Any](added.extend, added.append, lambda _: None)
+    record = sinks.CallbackSink[Any](added.extend, added.append, lambda _: None)
     source = reflector.Reflector(None, msgspec.structs.replace(spec, sink=sinks.combine(spec.sink, record)))  # type: ignore[arg-type]  # asks nothing
     with contextlib.suppress(*watch_wire.UNREADABLE):  # its metadata is not that of an object
         await source._apply_event(b'{"type":"ADDED","object":' + body + b"}")

@@ -26,7 +26,7 @@ async def test_07_without_an_api_server_only_the_webhook_stays_ready(stub, tmp_p
         answer = await extender.ops("/readyz")
         return "" if answer.status == 200 else answer.body.decode()
 
-    assert "no contact for too long" in await shell.until(find_refusal)
+    assert "no contact with the API server for too long" in await shell.until(find_refusal)
     assert (await webhook.ops("/readyz")).status == 200
     caller = await webhook.open()
     answer = await caller.ask(admitting.review(admitting.pod(), namespace="prod"), path="/mutate/pods?timeout=5s")

@@ -30,8 +30,8 @@ async def test_an_object_that_cannot_be_decoded_is_named_by_its_kind():
     with pytest.raises(errors.ForeignError) as raised:
         await watch_wire.list_objects(client, kind.path, kind.view)
     assert raised.value.sentence == (
-        "one of the nodes cannot be decoded: Expected `str`, got `int` - at `$.metadata.name`; to list them: "
-        "kubectl get nodes -A"
+        "one of the nodes cannot be decoded: Expected `str`, got `int` - at `$.metadata.name`; correct the "
+        "object; `kubectl get nodes -A -o json` shows all"
     )
 
 

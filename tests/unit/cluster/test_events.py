@@ -9,7 +9,7 @@ import pytest
 
 from railwright.cluster import errors, events
 
-ABOUT = events.Involved("ReplicaSet", "apps/v1", "prod", "train", "u-1")
+ABOUT = events.InvolvedObject("ReplicaSet", "apps/v1", "prod", "train", "u-1")
 
 
 def build_error(status: int) -> errors.ApiError:
@@ -47,7 +47,9 @@ class Board:
         self.stored[event["metadata"]["name"]] = event
         return b"{}"
 
-    def add(self, message: str = "m", about: events.Involved = ABOUT, poster: events.Events | None = None) -> None:
+    def add(
+        self, message: str = "m", about: events.InvolvedObject = ABOUT, poster: events.Events | None = None
+    ) -> None:
         (poster or self.events).post(about, warning=True, reason="R", message=message)
 
     def write(self, poster: events.Events | None = None) -> int:

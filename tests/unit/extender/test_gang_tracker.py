@@ -155,8 +155,8 @@ def test_events_are_on_the_pod_group_if_there_is_one_otherwise_on_the_pod():
             posting, cluster, gang_tracker.Outcome(overview_types.NEVER, gang, read_pod("w-0"), WHY)
         )
     assert [note[0] for note in posting.posted] == [
-        events.Involved("PodGroup", "scheduling.volcano.sh/v1beta1", "train", "g", "u-g"),
-        events.Involved("Pod", "v1", "train", "w-0", "uid-w-0"),
+        events.InvolvedObject("PodGroup", "scheduling.volcano.sh/v1beta1", "train", "g", "u-g"),
+        events.InvolvedObject("Pod", "v1", "train", "w-0", "uid-w-0"),
     ]
     assert {note[1:] for note in posting.posted} == {
         (True, "GangNeverFits", "CapacityNever: the gang never fits: it needs 2 slots")

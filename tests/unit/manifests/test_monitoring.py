@@ -43,7 +43,7 @@ class Asked:
     labels: frozenset[str]
 
 
-METRICS = {row.name: row for build in (metrics.WebhookMetrics, metrics.ExtenderMetrics) for row in build().rows}
+METRICS = {row.name: row for build in (metrics.WebhookMetrics, metrics.ExtenderMetrics) for row in build().descriptions}
 
 
 def list_our_labels() -> dict[str, set[str]]:

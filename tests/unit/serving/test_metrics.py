@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 
 
 SERVERS = {"webhook": metrics.WebhookMetrics, "extender": metrics.ExtenderMetrics}
-ROWS = {row.name: row for build in SERVERS.values() for row in build().rows}.values()
+METRICS = {metric.name: metric for build in SERVERS.values() for metric in build().descriptions}.values()
 
 
 def families(server="webhook", change=lambda _: None):
@@ -24,15 +24,17 @@ def families(server="webhook", change=lambda _: None):
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_a_server_shows_its_rows(server):
+def test_a_server_exposes_its_documented_metrics_and_no_others(server):
     shown = {family.name + ("_total" if family.type == "counter" else "") for family in families(server).values()}
-    assert {name for name in shown if name.startswith(metrics.PREFIX)} == {row.name for row in SERVERS[server]().rows}
+    assert {name for name in shown if name.startswith(metrics.PREFIX)} == {
+        metric.name for metric in SERVERS[server]().descriptions
+    }
 
 
 def test_the_metric_of_the_policy_digest_has_exactly_one_series():
     def change(registry):
         for digest in ("sha256:old", "sha256:new"):
-            registry.show_sources(policy_valid=True, policy_digest=digest, caches=())
+            registry.set_source_gauges(policy_valid=True, policy_digest=digest, caches=())
 
     (sample,) = families(change=change)["railwright_policy_info"].samples
     assert (sample.labels, sample.value) == ({"digest": "sha256:new"}, 1.0)
@@ -45,7 +47,7 @@ def test_without_a_certificate_the_time_to_expiry_is_infinite():
 
 def test_no_metric_has_a_series_for_each_object():
     objects = {"pod", "namespace", "name", "uid", "node"}
-    assert [row.name for row in ROWS if objects & set(row.labels)] == []
+    assert [metric.name for metric in METRICS if objects & set(metric.labels)] == []
 
 
 def test_every_metric_is_updated_in_the_code():
@@ -54,10 +56,12 @@ def test_every_metric_is_updated_in_the_code():
         for folder in ("railwright/serving", "webhook", "extender", "railwright/cluster")
         for path in (ROOT / folder).rglob("*.py")
     )
-    attributes = [row.name.removeprefix(metrics.PREFIX).removesuffix("_total") for row in ROWS]
+    attributes = [metric.name.removeprefix(metrics.PREFIX).removesuffix("_total") for metric in METRICS]
     assert [name for name in attributes if len(re.findall(rf"\.{name}\b", code)) < 2] == []
 
 
 def test_the_runbook_explains_every_label_and_no_other():
     labels = (ROOT / "docs" / "runbook.md").read_text().partition("\n### Labels\n")[2]
-    assert set(re.findall(r"^\| `(\w+)` \|", labels, re.MULTILINE)) == {label for row in ROWS for label in row.labels}
+    assert set(re.findall(r"^\| `(\w+)` \|", labels, re.MULTILINE)) == {
+        label for metric in METRICS for label in metric.labels
+    }

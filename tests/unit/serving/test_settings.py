@@ -58,7 +58,7 @@ def test_an_address_is_read_and_written_back(files):
     ("server", "argv", "said"),
     [
         ("webhook", (), "no serving certificate"),
-        ("webhook", ("--plain-http",), "--plain-http on :9443: listen on loopback"),
+        ("webhook", ("--plain-http",), "--plain-http does not encrypt :9443: listen on loopback"),
         ("webhook", ("--plain-http", "--listen", "example.org:1"), "listen on loopback"),
         ("webhook", (*PLAIN, "--allow-plain-http"), "unrecognized arguments: --allow-plain-http"),
         ("extender", ("--plain-http",), "or add --allow-plain-http and a NetworkPolicy"),
