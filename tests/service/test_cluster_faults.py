@@ -55,7 +55,7 @@ SAID = {  # part of the cause that is printed
     "no file": "does not exist; give --kubeconfig FILE",
     "a directory": "is a directory",
     "broken YAML": ", line 3, column ",
-    "a proxy that is no address": "`proxy-url` of its cluster is no address; write https://HOST:PORT",
+    "a proxy that is no address": "`proxy-url` of its cluster is no address; write `server: https://HOST:PORT",
     "a server with a password": "`server: http://127.0.0.1:1` or `proxy-url` of its cluster is no address",
     "a context that is missing": "Expected object with name staging in",
     "a cluster that is missing": "Expected object with name prod in",
