@@ -153,7 +153,7 @@ def _check_order(view: resolution.ContainerView, rails: Sequence[resolution.Reso
         if name not in used and resolution.is_device_ready(view, view.devices[name])
     ]
     if by_order and left:
-        what = f"chosen by the order of device names alone, while {_join_names(left)} is unused"
+        what = f"chosen by the order of device names alone, although these are unused: {_join_names(left)}"
         fix = "state `device` of these rails in the policy"
         yield Problem(", ".join(map(_name_rail, by_order[:_MAX_NAMES])), what, fix, stated=False)
     if shared := [name for name, count in used.items() if count > 1]:
