@@ -507,7 +507,7 @@ def keep_config_map(cluster, name: str, data: dict) -> None:
             0,
             (
                 "the pod has no label railwright.io/fabric, and the labels of namespace prod, which may opt it in, "
-                "cannot be read; ClusterRole view in the namespace has the right"
+                "cannot be read; to have the right, ask for a RoleBinding to ClusterRole view in prod"
             ),
         ),
         (None, {}, 0, "did not opt in"),
