@@ -221,7 +221,7 @@ def test_a_broken_rail_is_the_reason_of_a_placed_gang_and_named_to_its_other_pod
     assert list_reasons("a-0") == [broken]
     assert list_reasons("a-0", "a-1") == [
         broken,
-        ("PeerRailMissing", "1 more pod of the gang cannot use rail1, which a-0 lacks"),
+        ("PeerRailMissing", "1 more pod of the gang cannot use rail1, missing where other pods of the gang run: a-0"),
     ]
 
 

@@ -100,8 +100,8 @@ def _describe_missing_rails(
     lacking = dict.fromkeys(pod.node for pod in pods if pod.node_class and lost & ~pod.node_class.rails)
     rails = ", ".join([name for bit, name in enumerate(names) if lost >> bit & 1])
     nodes = text.join_first(lacking, node_explainer.MAX_NAMED)
-    lack = "lacks" if len(lacking) == 1 else "lack"
-    message = f"{text.format_count(len(slowed), 'more pod')} of the gang cannot use {rails}, which {nodes} {lack}"
+    count = text.format_count(len(slowed), "more pod")
+    message = f"{count} of the gang cannot use {rails}, missing where other pods of the gang run: {nodes}"
     return reason.Reason(PlacementCode.PEER_RAIL_MISSING, message)
 
 

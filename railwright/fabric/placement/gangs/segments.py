@@ -1,7 +1,7 @@
 """Keeps each segment of a gang, consecutive ranks that share an NVLink domain, in one leaf.
 
-The planner counts the slots of a leaf that whole segments can use (`GangCapacity._limit_to_segments`). This module
-numbers the segments by rank, and finds the planned leaf of the requesting pod's segment. If a pod of the segment is
+The planner (`planner.GangCapacity`) counts the slots of a leaf that whole segments can use. This module numbers the
+segments by rank, and finds the planned leaf of the requesting pod's segment. If a pod of the segment is
 placed, it refuses all other leaves. Free room affects only the plan, because it may have changed. For example a gang of
 12 in segments of 4, with rank 5 placed in leaf b:
 
