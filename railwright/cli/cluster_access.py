@@ -55,7 +55,7 @@ def run(
     *,
     call_seconds: float = clients.CALL_SECONDS,
 ) -> _Result:
-    """Call `use` with a client of the cluster, and return its result; see `connect`."""
+    """Connect to the cluster of the options, call `use` with the client, and return its result; see `connect`."""
 
     async def connect_and_use() -> _Result:
         async with connect(arguments, instead, call_seconds=call_seconds) as client:
@@ -71,7 +71,10 @@ async def gather(
     at_once: int = 8,
     advance: Callable[[], None] = lambda: None,
 ) -> list[_Result]:
-    """Return the result of a call for each item, `at_once` calls at a time. `advance` is called after each."""
+    """Call a function for each item, at most `at_once` at the same time. Return the results in the order of the items.
+
+    `advance` is called after each call.
+    """
     semaphore = asyncio.Semaphore(at_once)
 
     async def take_turn(item: _Item) -> _Result:
@@ -168,7 +171,7 @@ def _describe_choice(installations: Sequence[Installation], namespace: str) -> s
     names = ", ".join(f"{name} in namespace {place}" for place, name in installations)
     first = installations[0]
     if len({place for place, _ in installations}) == len(installations):
-        fix = f"choose one by its namespace, as -n {first.namespace}"
+        fix = f"choose one by its namespace: -n {first.namespace}"
     else:
         fix = f"choose one: export RAILWRIGHT_NAMESPACE={first.namespace} RAILWRIGHT_INSTALLATION={first.name}"
     where = f"namespace {namespace}" if namespace else "the cluster"

@@ -188,8 +188,8 @@ _POLICY_ACTIONS = {
         (
             build_value(
                 "--cloud NAME",
-                "Profile to begin with; with --from-cluster, the only one that may fit nodes. Without both, list"
-                " profiles.",
+                "Profile to print; with --from-cluster, the only profile that is compared with the nodes. Without both"
+                " options, list the profiles.",
                 default=None,
                 choices=_PROFILES,
             ),

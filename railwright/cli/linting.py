@@ -159,7 +159,9 @@ async def _read_cluster(namespaces: Collection[str], client: "clients.Client") -
     notes = [f"rules that need the fabric are checked with the policy in {source}", _NOT_READ]
     if unread:
         unknown = output.escape_controls(text.join_first(sorted(unread), 5))
-        notes.append(f"the labels of namespace {unknown} cannot be read; lint assumes that it has none of railwright's")
+        notes.append(
+            f"the labels of these namespaces cannot be read, so lint assumes none of railwright's there: {unknown}"
+        )
     return _Context(policy, dict(zip(namespaces, labels, strict=True)), notes)
 
 
@@ -327,7 +329,7 @@ def _build_job_context(
     launchers: Sequence[_InjectedTemplate],
     item: Object,
 ) -> rank_contexts.JobContext:
-    """Return what rules read of a template's job. `launchers` are its other templates whose mpirun starts ranks."""
+    """Return the job of a template, as rules read it. `launchers` are its other templates whose mpirun starts ranks."""
     return rank_contexts.JobContext(
         use=one.use,
         networks=rank_contexts.parse_pod_networks(one.pod, item.namespace),

@@ -23,7 +23,7 @@ _NO_POLICY = (
 )
 
 DISABLED = (
-    "railwright is disabled (`railwright disable`), so the API server creates such a pod without its network; to "
+    "railwright is disabled (`railwright disable`), so the API server creates pods without their networks; to "
     "restore it: railwright enable"
 )
 UNENFORCED = (

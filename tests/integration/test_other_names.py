@@ -26,7 +26,7 @@ async def assert_one_of_several_is_chosen(plane):
         await plane.api.create(second, namespace="others")
         message = (
             "railwright: the cluster has 2 installations of railwright: net in namespace fabrics, other in namespace "
-            "others; choose one by its namespace, as -n fabrics\n"
+            "others; choose one by its namespace: -n fabrics\n"
         )
         assert await commands.railwright("check", kubeconfig=plane.kubeconfig) == (2, "", message)
         code, rows = await commands.check(plane, "-n", "others")

@@ -276,8 +276,8 @@ WEBHOOKS = {
 NO_OPT_IN = "unchanged: the pod did not opt in (no label railwright.io/fabric, or `none`)"
 WITHOUT_CALL = "not injected: the API server creates this pod without calling railwright's webhook"
 WHILE_DISABLED = (
-    "not injected: railwright is disabled (`railwright disable`), so the API server creates such a pod without its "
-    "network; to restore it: railwright enable"
+    "not injected: railwright is disabled (`railwright disable`), so the API server creates pods without their "
+    "networks; to restore it: railwright enable"
 )
 OPTED_OUT = {**POD, "metadata": {**POD["metadata"], "labels": {"railwright.io/fabric": "none"}}}
 EXPORTED = {**POD, "metadata": {**POD["metadata"], "annotations": RECORD}}  # of a pod injected before
@@ -359,7 +359,7 @@ async def test_lint_names_the_rejection_by_a_misspelt_fabric_of_the_namespace(ru
 async def test_lint_names_a_namespace_whose_labels_it_may_not_read(run):
     objects = {NAMESPACE: api_stub.status(403)}
     _, _, err = await run(refuse(403, ""), UNLABELLED, "lint", policy=POLICY, objects=objects)
-    assert "railwright: the labels of namespace prod cannot be read; " in err
+    assert "these namespaces cannot be read, so lint assumes none of railwright's there: prod" in err
 
 
 @pytest.mark.parametrize("is_given", [True, False])
@@ -402,7 +402,7 @@ UNREADABLE = {NAMESPACE: api_stub.status(403)}
             UNREADABLE,
             (
                 "unchanged: the pod has no label railwright.io/fabric, and the labels of namespace prod, which may opt "
-                "it in, cannot be read; ClusterRole view in the namespace has the right"
+                "it in, cannot be read; to have the right, ask for a RoleBinding to ClusterRole view in prod"
             ),
         ),
     ],
