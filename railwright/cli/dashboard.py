@@ -28,7 +28,7 @@ def serve_dashboard(arguments: argparse.Namespace) -> int:
     options.check_sources(arguments)
     if not arguments.listen.is_loopback:
         raise output.UnreadableError(
-            f"--listen {arguments.listen}: is not a loopback address, so everyone who connects would see what you may "
+            f"--listen {arguments.listen} is not a loopback address, so everyone who connects would see what you may "
             "see; listen on 127.0.0.1. For other users, use the extender's --dashboard-listen, which authenticates them"
         )
     if arguments.snapshot:
@@ -69,11 +69,11 @@ async def _serve_cluster(arguments: argparse.Namespace) -> int:
         builder = overview_builder.OverviewBuilder(state.cluster, lambda: origin.store.current, state.pools)
         feed = application.Feed(builder, source=shown, list_problems=origin.list_problems)
         tasks: Sequence[sources.Task] = (*origin.tasks, functools.partial(_report_outages, origin))
-        await serve(feed, tasks, arguments.listen, is_opened=arguments.open)
+        await serve_page(feed, tasks, arguments.listen, is_opened=arguments.open)
     return output.OK
 
 
-async def serve(
+async def serve_page(
     feed: application.Feed, tasks: Sequence[sources.Task], at: settings.Address, *, is_opened: bool
 ) -> None:
     """Serve the page until SIGINT or SIGTERM. Print the URL, and with `is_opened` open it in a browser."""

@@ -84,7 +84,7 @@ _UNQUOTED = frozenset({"int", "float", "bool"})  # what YAML makes of 22, 0.5 an
 def describe_mismatch(error: Exception) -> str:
     """Return the path, expected type and fix for a value of a wrong type; any other error as it is.
 
-    The path is relative to the object, also where a workload's template was decoded and msgspec's path begins there.
+    The path begins at the object, even if msgspec decoded only a pod template of it.
     """
     match = _MISMATCH.fullmatch(str(error))
     if match is None:

@@ -47,7 +47,7 @@ def show_gangs(arguments: argparse.Namespace) -> int:
         waiting = " that wait" if arguments.waiting else ""
         where = f" in namespace {arguments.namespace}" if arguments.namespace else ""
         namespaces = sorted({gang.namespace for gang in overview.gangs})
-        hint = f"; there are some in {', '.join(namespaces)}" if arguments.namespace and namespaces else ""
+        hint = f"; there are gangs in {', '.join(namespaces)}" if arguments.namespace and namespaces else ""
         print(output.escape_controls(f"no gangs of opted-in pods{waiting}{where}{hint}"))
     return output.FINDINGS if any(gang.state == overview_types.NEVER for gang in gangs) else output.OK
 

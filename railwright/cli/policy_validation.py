@@ -22,7 +22,7 @@ def print_schema(_: argparse.Namespace) -> int:
 def validate(arguments: argparse.Namespace) -> int:
     """Print the errors and warnings of policies. Return 1 if one is invalid, otherwise 0. Raise UnreadableError.
 
-    With --from-cluster, print the warnings that the webhook would give too. Then ClusterError may be raised.
+    With --from-cluster, also print the webhook's warnings, and raise ClusterError if the cluster cannot be read.
     """
     if options.names_cluster(arguments) and not arguments.from_cluster:
         raise output.UnreadableError("the options for the cluster need --from-cluster; add it, or remove them")
@@ -47,7 +47,7 @@ def validate(arguments: argparse.Namespace) -> int:
 
 
 async def _compare_with_cluster(client: clients.Client, documents: Sequence[model.PolicyDocument]) -> list[list[str]]:
-    """Return the warnings about each policy: what the cluster lacks of it, and fabrics in use that it removes."""
+    """Return the warnings about each policy: its objects that the cluster lacks, and fabrics in use that it removes."""
     from webhook import policy_validation, state
 
     known, nodes = state.State(), list[Any]()

@@ -68,8 +68,8 @@ class ExtenderAddress(NamedTuple):
 def list_managed_resources(policy: model.PolicyDocument) -> Sequence[str]:
     """Return the managed resources: a scheduler calls the extender for the pods that request one of them.
 
-    They are the resources of the rails, the accelerators if the rails of a fabric have no resource (PVRDMA), and the
-    name that stands for claims.
+    They are the resources of the rails, the accelerators if the rails of a fabric have no resource (PVRDMA), and
+    `railwright.io/rails`, which stands for claims.
     """
     fabrics = policy.fabrics.values()
     rails = dict.fromkeys(rail.resource for fabric in fabrics for rail in fabric.rails if rail.resource)

@@ -72,7 +72,7 @@ class Switch:
         print(_DISABLED.format(undo=undo, install=_INSTALL))
 
     async def enable(self) -> None:
-        """Create the objects of the copy, and print each.
+        """Create the webhooks and bindings that the ConfigMap keeps, and print each.
 
         Raises UnreadableError if there is neither a copy nor webhooks, or if only the bindings could be restored:
         without webhooks they reject each labelled pod.

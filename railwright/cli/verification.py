@@ -116,7 +116,7 @@ def _verify_job(arguments: argparse.Namespace, kind: str, name: str) -> int:
 async def _read_expectations(
     client: clients.Client, namespace: str, pods: Sequence[job_pods.Pod]
 ) -> dict[str, report.ExpectedRails]:
-    """Return the rails to expect of each pod, by its name and by its host name.
+    """Return the rails that each pod should use, by its name and by its host name.
 
     They are those that the pod's preflight found, otherwise the number in its injection record.
     """

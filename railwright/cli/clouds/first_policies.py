@@ -123,10 +123,10 @@ class _Section(NamedTuple):
 def print_policy(arguments: argparse.Namespace) -> int:
     """Print the policy of a profile or of a cluster and return 0. Raise UnreadableError or ClusterError."""
     if not arguments.cloud and not arguments.from_cluster:
-        listed = profiles.format_list()
+        listed = profiles.format_profiles()
         what = "the source of the policy is missing; give --from-cluster, or --cloud NAME with one of these profiles"
         raise output.UnreadableError(f"{what}:\n{listed}")
-    chosen = [profiles.find(arguments.cloud)] if arguments.cloud else profiles.list_profiles()
+    chosen = [profiles.find_profile(arguments.cloud)] if arguments.cloud else profiles.list_profiles()
     if arguments.from_cluster:
         cluster = cluster_access.run(arguments, read_cluster, "a profile: --cloud NAME")
         sys.stdout.write(derive_policy(cluster, chosen))

@@ -75,12 +75,12 @@ def list_profiles() -> Sequence[Profile]:
     return profiles
 
 
-def find(name: str) -> Profile:
+def find_profile(name: str) -> Profile:
     """Return the profile with this name, which must exist."""
     return next(profile for profile in list_profiles() if profile.name == name)
 
 
-def format_list() -> str:
+def format_profiles() -> str:
     """Return a line for each profile: its name, cloud and network."""
     width = max(len(profile.name) for profile in list_profiles())
     return "\n".join(f"  {profile.name:<{width}}  {profile.cloud}: {profile.network}" for profile in list_profiles())

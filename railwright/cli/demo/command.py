@@ -31,7 +31,9 @@ def show_demo(arguments: argparse.Namespace) -> int:
     output.print_lines(_format_card(cluster, outcome))
     if arguments.serve:
         feed = application.Feed(outcome.overview, source="demo: simulated nodes")
-        asyncio.run(dashboard.serve(feed, (), settings.parse_address("127.0.0.1:0"), is_opened=sys.stdout.isatty()))
+        asyncio.run(
+            dashboard.serve_page(feed, (), settings.parse_address("127.0.0.1:0"), is_opened=sys.stdout.isatty())
+        )
     return output.OK
 
 

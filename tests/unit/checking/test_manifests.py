@@ -58,7 +58,7 @@ def test_the_dry_run_pod_is_created_in_a_namespace_that_may_use_the_fabric():
 
 @pytest.mark.parametrize("name", ["aks-h100", "eks-efa", "gke-a3-ultra-dranet"])
 def test_the_webhook_admits_the_dry_run_pod_of_each_fabric_of_a_profile(name):
-    profile, trees = profiles.find(name), installations.healthy()
+    profile, trees = profiles.find_profile(name), installations.healthy()
     trees["policy"][0]["data"][names.POLICY_KEY] = profile.text
     snapshot, known = installations.build_snapshot(trees), admitting.build_facts(networks=None)
     assert snapshot.fabrics

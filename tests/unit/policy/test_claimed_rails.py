@@ -104,7 +104,7 @@ def test_a_claimed_rail_counts_under_its_own_resource_that_no_pod_requests():
 
 SHIPPED = {  # of each published node: a policy of claims that is shipped for it
     "gke-a3-ultra": (admitting.EXAMPLES / "claims" / "gke-a3-ultra.yaml").read_text(),
-    "eks-p5": profiles.find("eks-efa-claims").text,
+    "eks-p5": profiles.find_profile("eks-efa-claims").text,
 }
 
 

@@ -15,7 +15,7 @@ from railwright.fabric.policy.model import NodeShape, Placement, PolicyDocument
 
 ROOT = pathlib.Path(__file__).parents[3]
 CONTRACT = yaml.safe_load((ROOT / "tests" / "data" / "policies" / "contract.yaml").read_text())
-CLAIMS = yaml.safe_load(profiles.find("eks-efa-claims").text)
+CLAIMS = yaml.safe_load(profiles.find_profile("eks-efa-claims").text)
 CLAIMS["fabrics"]["p4d"]["claims"]["parameters"] = {"mtu": 9000, "vlan": None}
 
 
