@@ -39,7 +39,7 @@ def post_admission_events(poster: events.Events, answer: reviews.Answer) -> None
     else:
         reason, messages = REFUSED, [f"{answer.reason}: {answer.problem or answer.message}"]
     for message in messages:
-        poster.post(involved, warning=True, reason=reason, message=text.limit(message, _MAX_MESSAGE))
+        poster.post(involved, warning=True, reason=reason, message=text.limit_message(message, _MAX_MESSAGE))
 
 
 class PolicyEvents:

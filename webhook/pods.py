@@ -64,7 +64,7 @@ def _answer_pod(  # noqa: PLR0913, PLR0917 - what an answer depends on
     entry = cache.build_entry(pod, size, policy, cluster_facts) if cache is not None else None
     if cache is not None and entry is not None and (cached := cache.get(entry[0])) is not None:
         return cached
-    outcome = admission.plan(pod if entry is None else entry[1], policy, cluster_facts, title)
+    outcome = admission.plan_pod(pod if entry is None else entry[1], policy, cluster_facts, title)
     if isinstance(outcome, plan.NotOptedIn):
         if not opt_in.awaits_namespace(pod, cluster_facts, policy.document.accelerators):
             return reviews.Answer(warnings=outcome.warnings)
@@ -88,7 +88,7 @@ def _answer_with_patch(injection: plan.Injection) -> reviews.Answer:
         audit={
             "fabric": injection.fabric,
             "role": injection.role,
-            "rails": text.limit(",".join(injection.rails), reviews.MAX_AUDIT),
+            "rails": text.limit_message(",".join(injection.rails), reviews.MAX_AUDIT),
             "changes": str(len(injection.changes)),
         },
         fabric=injection.fabric,

@@ -127,7 +127,7 @@ def reject(message: str, reason: str, fabric: str = "") -> Answer:
     known = fabric or UNKNOWN
     return Answer(
         allowed=False,
-        message=text.limit(message, _MAX_MESSAGE),
+        message=text.limit_message(message, _MAX_MESSAGE),
         reason=reason,
         audit={"fabric": known, "refused": reason},
         fabric=known,

@@ -110,7 +110,7 @@ def _add_topology(
         return _combine_plans(review, plans, gang_topology.TopologyPlan(fields=fields))
     if not has_fabric:
         return _combine_plans(review, plans)
-    written = gang_topology.plan(review.workload, plans, document)
+    written = gang_topology.plan_topology(review.workload, plans, document)
     return _combine_plans(review, [written.add_to(plan) for plan in plans], written)
 
 
@@ -181,7 +181,7 @@ def build_template_operations(template: templates.Template, changes: Sequence[dr
     if has_metadata and template.written.metadata is None:
         operations.insert(0, {"op": "add", "path": "/metadata", "value": {}})
     return [
-        {**operation, "path": f"{template.pointer}{template.origin.path.locate(operation['path'])}"}
+        {**operation, "path": f"{template.pointer}{template.origin.path.locate_field(operation['path'])}"}
         for operation in operations
     ]
 
@@ -246,7 +246,7 @@ async def _answer_frozen_update(
     return reviews.Answer(
         operations=operations + _build_field_operations(review.workload, fields),
         warnings=tuple(_warn_of_unpassed_label(review)),
-        audit={"restored": text.limit(", ".join(titles), reviews.MAX_AUDIT)} if titles else {},
+        audit={"restored": text.limit_message(", ".join(titles), reviews.MAX_AUDIT)} if titles else {},
     )
 
 
@@ -273,7 +273,7 @@ def _answer_without_policy(
     operations = [
         operation
         for template in changed_templates
-        for operation in build_template_operations(template, template_plan.copy_label(template))
+        for operation in build_template_operations(template, template_plan.build_label_changes(template))
     ]
     may_opt_in = any(
         opt_in.find_label(template_plan.build_pod(template), cluster_facts.namespace_labels) is not None

@@ -279,7 +279,7 @@ def _inject_template(
         labels = {**pod.metadata.labels, **from_controller.metadata.labels}  # also one that the kind does not pass
         metadata = msgspec.structs.replace(from_controller.metadata, labels_or_none=labels)
         pod = msgspec.structs.replace(from_controller, metadata=metadata)
-    outcome = plan.plan(pod, policy, cluster, item.title)
+    outcome = plan.plan_pod(pod, policy, cluster, item.title)
     if isinstance(outcome, plan.Injection):
         return _InjectedTemplate(template, outcome.pod, admission.build_fabric_use(outcome, document), outcome)
     is_refused = isinstance(outcome, plan.Refusal)

@@ -1,4 +1,4 @@
-"""Plans the injection of a pod and lints the injected pod: the packages injection and lint do not import each other.
+"""Plans the injection of a pod and lints the injected pod. Connects the packages injection and lint.
 
 Only findings that the pod's author can fix become warnings. Findings about values of the operator's policy do not.
 """
@@ -30,14 +30,14 @@ _TOO_LONG = reason.Reason(
 )
 
 
-def plan(
+def plan_pod(
     pod: views.Pod, policy: policies.Policy, cluster: facts.ClusterFacts, display_name: str = ""
 ) -> injection.Outcome:
     """Return the plan of a pod, with the warnings of lint. Never raises because of the pod's content.
 
     `display_name` names the pod in a refusal. If it is empty, the pod's own name is used.
     """
-    outcome = injection.plan(pod, policy, cluster, display_name)
+    outcome = injection.plan_pod(pod, policy, cluster, display_name)
     if not isinstance(outcome, injection.Injection):
         return outcome
     warnings = lint_injected(outcome, policy)
@@ -62,7 +62,7 @@ def plan_template(
 def lint_injected(injected: injection.Injection, policy: policies.Policy) -> tuple[reason.Reason, ...]:
     """Return the warnings of lint about a pod after its injection. Never raises.
 
-    A launcher has no rails; what is linted are the settings that it passes to ranks in other pods.
+    A launcher has no rails, so only the settings that it passes to ranks in other pods are linted.
     """
     return _lint_pod(injected, build_fabric_use(injected, policy.document))
 
@@ -136,9 +136,9 @@ def _lint_pod(
 def _list_trusted_variables(
     injected: injection.Injection, use: rank_contexts.FabricUse
 ) -> Collection[tuple[str, str | None]]:
-    """Return name and value of each variable that the plan sets; () if lint may report one of them.
+    """Return name and value of each variable that the plan sets; () if lint must check these variables.
 
-    Lint may report an interface other than eth0, which the pod may lack; a list of exclusive devices, of which the
+    Lint must check an interface other than eth0, which the pod may lack; a list of exclusive devices, of which the
     author may request fewer; and a variable of the policy's `env` that may contradict a derived value.
     """
     fabric = use.fabric
@@ -154,9 +154,9 @@ def _list_trusted_variables(
 
 
 def _may_report_variable(container: views.Container, planned: Collection[tuple[str, str | None]]) -> bool:
-    """True if a lint rule may report a variable of a container, present or missing.
+    """True if a lint rule may report that a container sets or lacks a variable.
 
-    No rule reports the variables in `planned`, which are those of `_list_trusted_variables`.
+    The variables in `planned`, those of `_list_trusted_variables`, need no check.
     """
     settings = [(entry.name, entry.value) for entry in container.env if entry.name.startswith(commands.RELEVANT)]
     own = [name[: engine.LONGEST_NAME] for name, value in settings if (name, value) not in planned]

@@ -27,13 +27,13 @@ class BoundedCache(Generic[K, V]):
         return self._values.get(key)
 
     def add(self, key: K, value: V) -> None:
-        """Store the value of a key. A full cache is cleared before."""
+        """Store the value of a key. A full cache is cleared first."""
         if len(self._values) >= self._capacity:
             self._values.clear()
         self._values[key] = value
 
-    def find(self, key: K, compute: Callable[[], V]) -> V:
-        """Return the value of a key. A missing value is computed and stored."""
+    def get_or_compute(self, key: K, compute: Callable[[], V]) -> V:
+        """Return the value of a key. If the cache lacks it, compute and store it."""
         value = self._values.get(key)
         if value is None:
             value = compute()

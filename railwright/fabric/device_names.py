@@ -23,7 +23,7 @@ def find_devices(pod: views.Pod, document: policies.PolicyDocument, rails: Seque
 def find_device_of_each_rail(
     pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]
 ) -> Devices:
-    """Return the device name of each rail; "" if the policy names none, or if nodes that can run the pod differ."""
+    """Return the device name of each rail; "" if it is unknown, or differs between the nodes that can run the pod."""
     shapes = [*{id(shape): shape for shape in _find_possible_shapes(pod, document)}.values()]
 
     def find_device(rail: policies.Rail) -> str:
@@ -40,9 +40,10 @@ def find_device_of_each_rail(
 def find_devices_by_shape(
     pod: views.Pod, document: policies.PolicyDocument, rails: Sequence[policies.Rail]
 ) -> Mapping[str, Devices] | None:
-    """Return the device names of the rails by name of each shape that can run the pod; None if the policy lacks one.
+    """Return shape -> device names of the rails, for the node shapes that can run the pod.
 
-    The key "" is for nodes without a shape. It is absent if the rails themselves name no devices.
+    Returns None if the policy does not name all devices of one of these shapes. The key "" stands for nodes without a
+    shape; it is absent unless the rails themselves name devices.
     """
     default = list_devices_of_shape(rails)
     known: dict[str, Devices] = {}
@@ -88,7 +89,7 @@ def _find_possible_shapes(pod: views.Pod, document: policies.PolicyDocument) -> 
 
 
 def _implies_shape(allowed: Values, shape: policies.NodeShape, besides: str | None = None) -> bool:
-    """True if every node with the allowed values has all labels of a shape except `besides`."""
+    """True if every node with the allowed label values has all labels of a shape. The label `besides` is ignored."""
     return all(key == besides or allowed[key] == {value} for key, value in shape.match.items())
 
 

@@ -135,7 +135,10 @@ class Tree:
 
 
 class _Membership(NamedTuple):
-    """The HyperNodes that contain a node, by key of their level, and messages about those that contradict them."""
+    """The HyperNodes that contain a node, by key of their level.
+
+    `problems` are messages about a second HyperNode of a level, which is ignored.
+    """
 
     values: Mapping[str, str]
     problems: Sequence[str]
@@ -205,10 +208,10 @@ def _list_ancestors(
 
 
 def _check_hypernode_member(name: str, selector: Selector, specs: Mapping[str, Spec]) -> str:
-    """Return why a HyperNode cannot be a member of the HyperNode `name`, "" if it can. Its tier must be lower.
+    """Return why a HyperNode cannot be a member of the HyperNode `name`, "" if it can.
 
-    Lower tiers rule out cycles. Volcano reads only exact names of member HyperNodes (1.15.1,
-    pkg/scheduler/api/hyper_node_info.go, BuildHyperNodeCache).
+    The member's tier must be lower, which rules out cycles. Volcano reads only exact names of member HyperNodes
+    (1.15.1, pkg/scheduler/api/hyper_node_info.go, BuildHyperNodeCache).
     """
     tier = specs[name].tier
     if not selector.exact_match:
@@ -249,7 +252,7 @@ def _selects_node(match: LabelMatch, pattern: re.Pattern[str] | None, node: str,
         return pattern.search(node) is not None
     required, expressions = match.match_labels or {}, match.match_expressions or ()
     return bool(required or expressions) and (
-        label_selectors.has_all(required, labels)
+        label_selectors.has_all_labels(required, labels)
         and all(label_selectors.OPERATORS[row.operator](labels.get(row.key), row.values or ()) for row in expressions)
     )
 

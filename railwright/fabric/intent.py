@@ -86,7 +86,7 @@ def has_fabric_label(pod: views.Pod) -> bool:
 
 
 def is_opted_in(pod: views.Pod) -> bool:
-    """True if a pod opted in, by its label or by its namespace: the webhook writes a record for the latter."""
+    """True if a pod opted in: by its label, or by its namespace, in which case the webhook has written a record."""
     label = pod.metadata.labels.get(names.FABRIC, "")
     return label != names.FABRIC_NONE and bool(label or names.INJECTION in pod.metadata.annotations)
 
@@ -231,7 +231,7 @@ def format_resource(resource: str) -> str:
 
 
 def fill_resources(name: str, fabric: model.Fabric, networks: Networks) -> model.Fabric:
-    """Return the fabric with a resource for each rail: that of its network, or for claims that of `name_resource`."""
+    """Return the fabric with a resource for each rail: that of its network, or an internal one for a rail in claims."""
     if fabric.claims is not None:
         named = [msgspec.structs.replace(rail, resource=names.name_resource(name, rail.name)) for rail in fabric.rails]
         return msgspec.structs.replace(fabric, rails=tuple(named))

@@ -14,6 +14,6 @@ OPERATORS: Mapping[str, Compare] = {
 }
 
 
-def has_all(required: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    """True if all required labels are there with these values."""
+def has_all_labels(required: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """True if `labels` contain all required labels with the required values."""
     return all(labels.get(key) == value for key, value in required.items())

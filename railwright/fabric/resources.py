@@ -25,7 +25,7 @@ class FrozenAmounts(dict[str, int]):
         return self._hash
 
 
-def freeze(written: Amounts) -> FrozenAmounts:
+def freeze_amounts(written: Amounts) -> FrozenAmounts:
     """Return the amounts in a form that can be a key of a dictionary."""
     return written if isinstance(written, FrozenAmounts) else FrozenAmounts(written)
 
@@ -36,7 +36,7 @@ NO_AMOUNTS = FrozenAmounts({})
 def add_up(amounts: Sequence[Amounts]) -> FrozenAmounts:
     """Return the sum of amounts."""
     if len(amounts) <= 1:
-        return freeze(amounts[0]) if amounts else NO_AMOUNTS
+        return freeze_amounts(amounts[0]) if amounts else NO_AMOUNTS
     total: Counter[str] = Counter()
     for addend in amounts:
         total.update(addend)
@@ -85,9 +85,9 @@ def compute_requests(spec: views.PodSpec) -> FrozenAmounts:
 
 
 class RequestReader:
-    """Computes the requests of pods. If a pod has the same containers as the previous one, its requests are reused.
+    """Computes the requests of pods. A pod with the same containers as the pod before it gets the same result.
 
-    Pods of one owner are listed one after the other. Comparing containers takes a tenth of the time.
+    Pods of one owner are listed one after the other, and comparing them takes a tenth of the time of computing.
     """
 
     def __init__(self, share: Callable[[FrozenAmounts], FrozenAmounts]) -> None:

@@ -61,7 +61,7 @@ def quote(text: str) -> str:
     return repr(truncate(text, _MAX_QUOTED))
 
 
-def limit(text: str, max_length: int) -> str:
+def limit_message(text: str, max_length: int) -> str:
     """Return a message with at most `max_length` characters and without control characters."""
     shown = truncate(text, max_length)
     if shown.isprintable():
@@ -76,12 +76,12 @@ def limit_warning(text: str, max_length: int) -> str:
     The middle is left out, because the beginning names the problem.
     """
     if len(text) <= max_length:
-        return limit(text, max_length)
+        return limit_message(text, max_length)
     problem, separator, remedy = text.rpartition("; ")
     room = max_length - len(separator) - len(remedy)
     if not separator or room < max_length // 3:
-        return limit(text, max_length)
-    return limit(f"{truncate(problem, room)}{separator}{remedy}", max_length)
+        return limit_message(text, max_length)
+    return limit_message(f"{truncate(problem, room)}{separator}{remedy}", max_length)
 
 
 def join_fitting(items: Iterable[str], max_length: int = _MAX_LIST) -> str:

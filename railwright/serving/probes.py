@@ -35,7 +35,7 @@ class Probes:
 
     def run_checks(self) -> Mapping[str, str]:
         """Return why each check fails, by its name; "" if it passes. Logs when other checks fail than before."""
-        reasons = {name: text.limit(check() or "", _MAX_REASON) for name, check in self._checks.items()}
+        reasons = {name: text.limit_message(check() or "", _MAX_REASON) for name, check in self._checks.items()}
         if self.draining:
             reasons["draining"] = "this server is shutting down"
         failing = {name: reason for name, reason in reasons.items() if reason}

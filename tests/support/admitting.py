@@ -88,7 +88,7 @@ def decode_pod(tree: dict) -> views.Pod:
 
 
 def plan_pod(tree: dict, by, at: facts.ClusterFacts | None = None):
-    return plan.plan(decode_pod(tree), by, at or build_facts())
+    return plan.plan_pod(decode_pod(tree), by, at or build_facts())
 
 
 def admit_pod(tree: dict, by, at: facts.ClusterFacts | None = None) -> dict:
@@ -107,7 +107,7 @@ def admit_pod(tree: dict, by, at: facts.ClusterFacts | None = None) -> dict:
         outcome.pod.spec,
         outcome.networks,
     )
-    assert plan.plan(after, by, at).changes == ()
+    assert plan.plan_pod(after, by, at).changes == ()
     return patched
 
 

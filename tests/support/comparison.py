@@ -199,7 +199,7 @@ def _read_pod(pod: Tree) -> Iterator[tuple[str, Any]]:
     spec = pod["spec"]
     yield from ((key, value) for key, value in spec.items() if key not in _PLACES)
     annotations = frameworks.get_mapping(pod, "metadata", "annotations")
-    networks = network_selection.parse(annotations.get(names.NETWORKS, ""), pod["metadata"]["namespace"])
+    networks = network_selection.parse_networks(annotations.get(names.NETWORKS, ""), pod["metadata"]["namespace"])
     if networks:
         yield "networks", [selection.key for selection in networks]
     for key, value in annotations.items():

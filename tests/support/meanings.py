@@ -49,7 +49,7 @@ def read_meaning(pod: dict) -> dict:
         )
     annotations = dict(pod["metadata"].get("annotations", {}))
     annotations.pop(names.INJECTION, None)
-    selected = network_selection.parse(annotations.pop(names.NETWORKS, ""), pod["metadata"]["namespace"])
+    selected = network_selection.parse_networks(annotations.pop(names.NETWORKS, ""), pod["metadata"]["namespace"])
     labels = {key: value for key, value in pod["metadata"].get("labels", {}).items() if key != names.FABRIC}
     spec = {key: value for key, value in pod["spec"].items() if key != "volumes"}
     return {

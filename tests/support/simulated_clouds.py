@@ -38,7 +38,7 @@ def build(shape: comparison.Shape, nodes: int = 2) -> dict[Kind, list[Tree]]:
         trees[Kind.NODE].append({"metadata": metadata, "status": {"capacity": amounts, "allocatable": amounts}})
     for pod in pods:
         annotations = pod["metadata"].get("annotations", {})
-        for selection in network_selection.parse(annotations.get(names.NETWORKS, ""), "default"):
+        for selection in network_selection.parse_networks(annotations.get(names.NETWORKS, ""), "default"):
             trees[Kind.NETWORK].append(_build_network(*selection.key))
         for item in yaml.safe_load(annotations.get(first_policies.GKE_INTERFACES, "[]")):
             trees[Kind.GKE_NETWORK].append({"metadata": {"name": item["network"]}})

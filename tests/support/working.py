@@ -98,7 +98,7 @@ def get_response(body: bytes, by: Any) -> dict:
 
 def build_pod(template: templates.Template, tree: dict) -> dict:
     """Return the pod that the controller makes of a template, `tree` being the whole workload as it is stored."""
-    written = template.origin.path.read(resolve_pointer(tree, template.pointer))
+    written = template.origin.path.read_template(resolve_pointer(tree, template.pointer))
     metadata = copy.deepcopy(written.get("metadata") or {})
     metadata["generateName"] = "p-"
     metadata["labels"] = {**(metadata.get("labels") or {}), **template.origin.metadata.labels}
@@ -120,7 +120,9 @@ def resolve_pointer(tree: Any, pointer: str) -> Any:
 def get_container(row: frameworks.WorkloadKind, tree: dict) -> dict:
     """Return the first container of a workload's first template, to be changed in place."""
     template = read(row, tree).templates[0]
-    container: dict = template.origin.path.read(resolve_pointer(tree, template.pointer))["spec"]["containers"][0]
+    container: dict = template.origin.path.read_template(resolve_pointer(tree, template.pointer))["spec"]["containers"][
+        0
+    ]
     return container
 
 

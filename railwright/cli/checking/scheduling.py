@@ -132,7 +132,9 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Result:
         pod
         for pod in snapshot.live_pods
         if pod.spec.node_name in pool
-        and accelerators.has_accelerator(accelerators.list_all_requested(pod.spec.containers), snapshot.accelerators)
+        and accelerators.has_accelerator(
+            accelerators.list_requested_by_containers(pod.spec.containers), snapshot.accelerators
+        )
     ]
     plugins = configuration.list_plugins(configuration.read_volcano(find_named(snapshot.get_readable("volcano"))))
     callers = ["volcano"] if "extender" in plugins else []

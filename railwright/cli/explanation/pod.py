@@ -99,7 +99,7 @@ async def _explain_unasked(client: clients.Client, pod: views.Pod) -> str:
             configmap = await watch_wire.find_object(client, resources.VOLCANO_CONFIGURATION, dict[str, Any])
     plugins = scheduler_configuration.list_plugins(scheduler_configuration.read_volcano(configmap))
     managed = [*map(str, frameworks.get_list(plugins.get("extender"), scheduler_configuration.MANAGED))]
-    if not managed or not accelerators.list_mentioned(pod).isdisjoint(managed):
+    if not managed or not accelerators.list_mentioned_resources(pod).isdisjoint(managed):
         return ""
     return (
         "Volcano places this pod without railwright's extender: Volcano asks only about pods that request "

@@ -65,7 +65,7 @@ def list_templates(tree: Tree, namespace: str) -> list[Template]:
     elif kind := registry.find_kind(group, version, tree["kind"]):
         workload = _read_templates(kind, tree, own_namespace)
         for item in workload.templates:
-            templates += [_build_template(item, own_namespace, pods) for pods in kind.create_pods(item.origin)]
+            templates += [_build_template(item, own_namespace, pods) for pods in kind.list_created_pods(item.origin)]
         if templates:
             label = frameworks.get_mapping(metadata, "labels").get(names.FABRIC)
             warnings = (*keys.check_label(kind, label, workload.templates), *keys.check_workload(workload))

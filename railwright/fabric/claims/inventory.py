@@ -226,7 +226,7 @@ class Inventory:
 
     def share_spec(self, claim: objects.ResourceClaim) -> objects.ResourceClaim:
         """Return a copy of a claim whose spec is the same object as in claims with an equal spec, to save memory."""
-        return msgspec.structs.replace(claim, spec=self._specs.find(claim.spec, lambda: claim.spec))
+        return msgspec.structs.replace(claim, spec=self._specs.get_or_compute(claim.spec, lambda: claim.spec))
 
     # --- pods -----------------------------------------------------------------------------------------
 
@@ -263,7 +263,9 @@ class Inventory:
     def add_requests(self, pod: PodKey, container_requests: resources.FrozenAmounts) -> resources.FrozenAmounts:
         """Return a pod's requests: those of its containers plus those of its claims, in milli-units."""
         claimed = self.compute_requests(pod)
-        return resources.freeze(Counter(container_requests) + Counter(claimed)) if claimed else container_requests
+        return (
+            resources.freeze_amounts(Counter(container_requests) + Counter(claimed)) if claimed else container_requests
+        )
 
     def compute_requests(self, pod: PodKey) -> resources.FrozenAmounts:
         """Return the devices that a pod's claims request, in milli-units by resource name."""

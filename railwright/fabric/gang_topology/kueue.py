@@ -33,11 +33,11 @@ def build_annotations(request: requests.TopologyRequest) -> requests.SchedulerFi
     _check_job(request)
     level = request.choose_level(requests.is_node_label)
     annotations = {_REQUIRED if request.is_required else _PREFERRED: level}
-    if len(request.ranks) > 1:
+    if len(request.rank_templates) > 1:
         annotations[_GROUP_KEY] = _GROUP_NAME
     elif _needs_slices(request, level):
-        annotations |= {_SLICE: request.closest, _SLICE_SIZE: str(request.segment)}
-    written = {part.template.title: annotations for part in request.ranks}
+        annotations |= {_SLICE: request.closest_key, _SLICE_SIZE: str(request.segment)}
+    written = {part.template.title: annotations for part in request.rank_templates}
     return requests.SchedulerFields(level, annotations=written, has_segments=_SLICE in annotations)
 
 
@@ -49,8 +49,8 @@ def _needs_slices(request: requests.TopologyRequest, level: str) -> bool:
     return (
         request.is_required
         and request.segment > 1
-        and request.closest != level
-        and request.pods % request.segment == 0
+        and request.closest_key != level
+        and request.rank_count % request.segment == 0
         and _MIN_PARALLELISM not in request.workload.metadata.annotations
     )
 
@@ -60,12 +60,12 @@ def _check_job(request: requests.TopologyRequest) -> None:
     for template in request.workload.templates:
         for key in template.pod.metadata.annotations:
             if key.startswith(_PREFIX):
-                raise requests.build_authored_error(f"{template.title}: annotation {key[:128]}")
+                raise requests.build_error_for_authored_field(f"{template.title}: annotation {key[:128]}")
     request.check_uncontrolled("an annotation")
-    sizes = [part.pods for part in request.ranks]
+    sizes = [part.pods for part in request.rank_templates]
     if _ELASTIC in request.workload.metadata.annotations:
         cause = f"annotation {_ELASTIC} makes the job elastic, and Kueue accepts no topology for elastic jobs"
-    elif any(part.pod.spec.resource_claims for part in request.ranks):  # KEP-2941
+    elif any(part.pod.spec.resource_claims for part in request.rank_templates):  # KEP-2941
         cause = "the pods use resourceClaims, and Kueue accepts no topology for devices in claims"
     elif len(sizes) > 2 or (len(sizes) == 2 and min(sizes) != 1):
         counts = f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"

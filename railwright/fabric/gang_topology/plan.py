@@ -41,7 +41,7 @@ class TopologyPlan(msgspec.Struct, frozen=True):
 NOTHING = TopologyPlan()
 
 
-def plan(
+def plan_topology(
     workload: templates.Workload, plans: Sequence[template_plan.TemplatePlan], document: model.PolicyDocument
 ) -> TopologyPlan:
     """Return the annotations and fields to write into a workload.
@@ -59,7 +59,7 @@ def plan(
         placement=fabric.placement,
         segment=max([intent.find_segment(part.pod, fabric) for part in parts if part.is_rank], default=1),
     )
-    if request.pods < _SMALLEST_GANG:
+    if request.rank_count < _SMALLEST_GANG:
         return NOTHING
     scheduler = find_scheduler(workload, [part.pod for part in parts])
     record = intent.TopologyRecord(scheduler=scheduler, mode=fabric.placement.gang_topology)
@@ -96,11 +96,11 @@ def _build_fields(scheduler: str, request: requests.TopologyRequest) -> requests
 def _explain_fields(
     scheduler: str, request: requests.TopologyRequest, writing: requests.SchedulerFields
 ) -> reason.Reason:
-    """Return the reason for the written fields. It says so if no field keeps each segment in one domain."""
+    """Return the reason for the written fields. The reason also says if no field keeps each segment in one domain."""
     fields = [".".join(frameworks.split_pointer(field)) for field in writing.fields]
     keys = sorted({key for annotations in writing.annotations.values() for key in annotations})
-    is_divided = request.is_required and request.segment > 1 and request.closest != writing.level
-    pods = text.format_count(request.pods, "pod")
+    is_divided = request.is_required and request.segment > 1 and request.closest_key != writing.level
+    pods = text.format_count(request.rank_count, "pod")
     message = f"{', '.join((*fields, *keys))} asks {scheduler} to keep the {pods} in one domain"
     if writing.level:
         message += f" of {writing.level}"
@@ -115,7 +115,8 @@ def carry_over_topology(
 ) -> list[template_plan.TemplatePlan]:
     """Return the plans of an update, with the topology that the stored templates got at their creation.
 
-    A template in which the author wrote a topology for the same scheduler keeps only that: two might contradict.
+    A template in which the author wrote a topology for the same scheduler keeps only that, because two topologies might
+    contradict each other.
     """
     pods = {template.title: template.pod for template in stored}
     carried = []
@@ -134,9 +135,9 @@ def carry_over_topology(
 
 
 def _list_key_prefixes(annotations: Iterable[str]) -> frozenset[tuple[str, str]]:
-    """Return domain and first word of each annotation key. All topology keys of a scheduler have both in common."""
+    """Return prefix and first word of each annotation key, which all topology keys of a scheduler have in common."""
     parts = [key.partition("/") for key in annotations]
-    return frozenset((domain, name.partition("-")[0]) for domain, _, name in parts)
+    return frozenset((prefix, name.partition("-")[0]) for prefix, _, name in parts)
 
 
 def find_removed_topology(stored: Any, updated: Any) -> Mapping[str, Any]:
@@ -154,7 +155,10 @@ def has_written_job_field(stored: Iterable[templates.Template]) -> bool:
 
 
 def find_fabric(plans: Sequence[template_plan.TemplatePlan], document: model.PolicyDocument) -> model.Fabric | None:
-    """Return the only fabric of a workload; None in mode `warn`, with several fabrics, or if it has no topology."""
+    """Return the only fabric of a workload; None with several fabrics.
+
+    Also returns None in mode `warn`, and if the policy asks for no topology.
+    """
     fabrics = {planned.injection.fabric for planned in plans if planned.injection is not None}
     if len(fabrics) != 1 or not all(planned.is_enforced for planned in plans):
         return None
@@ -164,7 +168,7 @@ def find_fabric(plans: Sequence[template_plan.TemplatePlan], document: model.Pol
 
 def _build_template_pods(workload: templates.Workload, planned: template_plan.TemplatePlan) -> requests.TemplatePods:
     template, injection = planned.template, planned.injection
-    created = workload.kind.create_pods(template.origin)
+    created = workload.kind.list_created_pods(template.origin)
     return requests.TemplatePods(
         template=template,
         pod=template.pod if injection is None else injection.pod,

@@ -40,19 +40,19 @@ class TopologyRequest(msgspec.Struct, frozen=True):
         return self.placement.gang_topology == REQUIRED
 
     @property
-    def closest(self) -> str:
-        """Return the key of the closest domain, which is that of a segment."""
+    def closest_key(self) -> str:
+        """Return the key of the closest domains. A segment has to fit in one of them."""
         return next(iter(compiled.list_domain_keys(self.placement)), "")
 
     @property
-    def ranks(self) -> tuple[TemplatePods, ...]:
+    def rank_templates(self) -> tuple[TemplatePods, ...]:
         """Return the templates whose pods get rails."""
         return tuple([part for part in self.parts if part.is_rank and part.pods])
 
     @property
-    def pods(self) -> int:
+    def rank_count(self) -> int:
         """Return the number of ranks."""
-        return sum(part.pods for part in self.ranks)
+        return sum(part.pods for part in self.rank_templates)
 
     def choose_level(self, is_known: Callable[[str], bool]) -> str:
         """Return the key of the level to ask for: the widest if the gang must be in one domain, otherwise the closest.
@@ -63,7 +63,7 @@ class TopologyRequest(msgspec.Struct, frozen=True):
         if not known_keys:
             raise NotWrittenError(
                 "the scheduler reads none of the keys of placement.domains, so no topology is written",
-                fix="name there the key of one node label for Kueue, and levels of HyperNodes such as "
+                fix="name in placement.domains the key of a node label for Kueue, and levels of HyperNodes such as "
                 "hypernode/level-1 for Volcano",
                 code=AdmissionCode.TOPOLOGY_NO_KEY,
             )
@@ -83,7 +83,7 @@ class NotWrittenError(Exception):
         self.reason = reason.Reason(code, message, fix)
 
 
-def build_authored_error(field: str) -> NotWrittenError:
+def build_error_for_authored_field(field: str) -> NotWrittenError:
     """Return the NotWrittenError for a topology field that the author has set."""
     return NotWrittenError(f"{field} is set in the manifest, so railwright sets no topology constraint")
 

@@ -18,7 +18,7 @@ from railwright.fabric.gang_topology.requests import (
     NotWrittenError,
     SchedulerFields,
     TopologyRequest,
-    build_authored_error,
+    build_error_for_authored_field,
     is_node_label,
 )
 from railwright.fabric.workloads import frameworks, volcano
@@ -40,9 +40,9 @@ def build_job_field(request: TopologyRequest) -> SchedulerFields:
     spec = frameworks.get_mapping(request.workload.tree, "spec")
     tasks = [task for task in frameworks.get_list(spec, "tasks") if isinstance(task, dict)]
     if spec.get("networkTopology") is not None:
-        raise build_authored_error("spec.networkTopology")
+        raise build_error_for_authored_field("spec.networkTopology")
     if any(task.get("partitionPolicy") is not None for task in tasks):
-        raise build_authored_error("partitionPolicy of a task")
+        raise build_error_for_authored_field("partitionPolicy of a task")
     if request.is_required:
         _check_min_available(request, spec.get("minAvailable"), tasks)
     level, mode, tier = _build_constraint(request)
@@ -51,13 +51,14 @@ def build_job_field(request: TopologyRequest) -> SchedulerFields:
 
 
 def build_annotations(request: TopologyRequest) -> SchedulerFields:
-    """Return topology annotations for all pod templates. Raises NotWrittenError if one names a topology or a PodGroup.
+    """Return topology annotations for all pod templates.
 
-    A hard constraint also needs an annotation of the workload, by which all pods start together.
+    A hard constraint also needs an annotation of the workload, by which all pods start together. Raises NotWrittenError
+    if a template names a topology or a PodGroup.
     """
     for part in request.parts:
         if key := next((key for key in _OWN_KEYS if key in part.pod.metadata.annotations), None):
-            raise build_authored_error(f"annotation {key}")
+            raise build_error_for_authored_field(f"annotation {key}")
     fields = _require_all_pods(request) if request.is_required else {}
     level, mode, tier = _build_constraint(request)
     annotations = {MODE: mode} if tier is None else {MODE: mode, HIGHEST_TIER: str(tier)}
@@ -94,7 +95,7 @@ def _require_all_pods(request: TopologyRequest) -> Mapping[str, str]:
     if written is not None or not is_job:
         field = f"{'no ' if written is None else ''}annotation {MIN_MEMBER}"
         raise NotWrittenError(_SMALLER_START.format(field))
-    return {f"/metadata/annotations/{frameworks.escape(MIN_MEMBER)}": str(pods)}
+    return {f"/metadata/annotations/{frameworks.escape_key(MIN_MEMBER)}": str(pods)}
 
 
 def _build_constraint(request: TopologyRequest) -> tuple[str, str, int | None]:

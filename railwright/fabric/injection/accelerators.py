@@ -78,13 +78,13 @@ def read_amount(container: views.Container, resource: str) -> int:
         raise reason.RefusedError("quantity", f"container {container.name}: resource {resource}: {error}") from None
 
 
-def mentions(container: views.Container, resource: str) -> bool:
+def mentions_resource(container: views.Container, resource: str) -> bool:
     """True if a container sets a request or a limit of the resource, even "0"."""
     resources = container.resources
     return resources is not None and (resource in resources.requests or resource in resources.limits)
 
 
-def list_mentioned(pod: views.Pod) -> AbstractSet[str]:
+def list_mentioned_resources(pod: views.Pod) -> AbstractSet[str]:
     """Return the resources for which an app container sets a request or a limit, even "0"."""
     mentioned: set[str] = set()
     for container in pod.spec.containers:
@@ -93,7 +93,7 @@ def list_mentioned(pod: views.Pod) -> AbstractSet[str]:
     return mentioned
 
 
-def list_requested(container: views.Container) -> AbstractSet[str]:
+def list_requested_resources(container: views.Container) -> AbstractSet[str]:
     """Return the extended resources of which a container requests more than zero. Its quantities must be valid."""
     resources = container.resources
     if resources is None:
@@ -106,11 +106,11 @@ def list_requested(container: views.Container) -> AbstractSet[str]:
     }
 
 
-def list_all_requested(containers: Iterable[views.Container]) -> frozenset[str]:
+def list_requested_by_containers(containers: Iterable[views.Container]) -> frozenset[str]:
     """Return the extended resources that containers request, and CLAIM if one of them uses a claim."""
     requested: set[str] = set()
     for container in containers:
-        requested |= list_requested(container)
+        requested |= list_requested_resources(container)
         if container.resources is not None and container.resources.claims:
             requested.add(CLAIM)
     return frozenset(requested)

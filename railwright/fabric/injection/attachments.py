@@ -20,11 +20,11 @@ def attach_networks(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     user_value, is_on_host = annotations.get(names.NETWORKS, ""), bool(pod.spec.host_network)
     gets_networks = not is_on_host and "networks" not in ctx.options.skip and ctx.role.has_rails
     rail_selections = ctx.selected.attachments if gets_networks else ()
-    merged = network_selection.merge(user_value, pod.networks, rail_selections)
+    merged = network_selection.merge_networks(user_value, pod.networks, rail_selections)
     try:
         network_selection.check_interfaces(merged.selections, merged.added)
     except network_selection.InvalidNetworksError as error:
-        raise drafts.refuse_networks(user_value, error) from None
+        raise drafts.build_networks_refusal(user_value, error) from None
     for rail in ctx.rails if gets_networks and existing is not None else ():
         if rail.network and rail.network not in (existing or ()):
             raise reasons.RefusedError(
@@ -40,9 +40,9 @@ def attach_networks(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         _add_fabric_annotations(draft, ctx, annotations)
     draft.warn(*_list_network_warnings(ctx, merged.selections, is_on_host=is_on_host))
     if ctx.selected.attachments and "networks" in ctx.options.skip:
-        draft.skip("networks", context.SKIPPED)
+        draft.record_skip("networks", context.SKIPPED)
     elif ctx.selected.attachments and is_on_host:
-        draft.skip("networks", _explain_host_network(ctx))
+        draft.record_skip("networks", _explain_host_network(ctx))
 
 
 def _list_network_warnings(
@@ -76,7 +76,7 @@ def _list_network_warnings(
 
 
 def _explain_host_network(ctx: context.InjectionContext) -> reasons.Reason:
-    """Return why a pod on the host network gets no networks, or, if it has no rails, no NCCL_SOCKET_IFNAME."""
+    """Return why a pod on the host network gets no networks; for a pod without rails, why no NCCL_SOCKET_IFNAME."""
     if ctx.rails:
         variable = " and no NCCL_SOCKET_IFNAME" if ctx.fabric.nccl.derive else ""
         message = f"fabric {ctx.fabric_name} adds no networks{variable}"
@@ -96,7 +96,7 @@ def _add_fabric_annotations(draft: drafts.Draft, ctx: context.InjectionContext, 
         if annotations.get(key, value) == value:
             draft.add_entry(entry)
         else:
-            draft.keep_user_values(_ANNOTATIONS, [key])
+            draft.record_user_values(_ANNOTATIONS, [key])
             if not _list_items(value) <= _list_items(annotations[key]):
                 own_annotation = reasons.Reason(
                     AdmissionCode.NETWORK_MISSING,

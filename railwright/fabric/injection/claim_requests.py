@@ -46,7 +46,7 @@ def _count_accelerators(pod: views.Pod, ctx: context.InjectionContext, claimed: 
     """Return the number of GPUs in the claims.
 
     Containers that use one claim share its devices, so a claim has GPUs only if one container uses it and no init
-    container requests GPUs. Raises RefusedError for more GPUs than any node has, because each is a request of a claim.
+    container requests GPUs. Raises RefusedError for more GPUs than the claims of a pod can have.
     """
     if not claimed.accelerator_class:
         return 0
@@ -85,10 +85,10 @@ def add_claims(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         (name for name, classes in _list_device_classes(pod, ctx) if claims.device_class in classes), ""
     ):
         message = (
-            f"the pod's claim {text.join_fitting([user_claim])} names a template for NICs of fabric {ctx.fabric_name} "
-            "that railwright did not write"
+            f"claim {text.join_fitting([user_claim])} of the pod names its author's own template for NICs of fabric "
+            f"{ctx.fabric_name}, so railwright adds no claims"
         )
-        draft.skip(ENTRY, reasons.Reason(AdmissionCode.OWN_CLAIM, message))
+        draft.record_skip(ENTRY, reasons.Reason(AdmissionCode.OWN_CLAIM, message))
         return
     existing = {claim.name: claim for claim in claim_templates.list_railwright_claims(pod)}
     claim_names = claim_templates.name_claim_entries(len(plan.templates))
@@ -109,7 +109,7 @@ def add_claims(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
             draft.spec.replace("resourceClaims", claim.position, entry, ENTRY)
     for index, name in itertools.product(ctx.targets, claim_names):
         draft.edit_container(index).use_claim(name, ENTRY)
-    if plan.accelerators and accelerators.mentions(pod.spec.containers[ctx.targets[0]], gpu):
+    if plan.accelerators and accelerators.mentions_resource(pod.spec.containers[ctx.targets[0]], gpu):
         draft.edit_container(ctx.targets[0]).remove_request(gpu, ENTRY)
     draft.add_entry(ENTRY)
 
@@ -167,7 +167,9 @@ def request_managed_resource(draft: drafts.Draft, ctx: context.InjectionContext)
     """Add the limit railwright.io/rails: "0" to a pod with claimed rails, so that schedulers call the extender."""
     if not has_claimed_rails(draft.pod, ctx):
         return
-    if any(accelerators.mentions(container, names.MANAGED_RESOURCE) for container in draft.pod.spec.containers):
+    if any(
+        accelerators.mentions_resource(container, names.MANAGED_RESOURCE) for container in draft.pod.spec.containers
+    ):
         return
     # kube-scheduler and Volcano call the extender only for pods that name a managed resource
     draft.edit_container(ctx.targets[0]).request_resources([(names.MANAGED_RESOURCE, 0, "")])

@@ -44,7 +44,7 @@ class UserOptions(msgspec.Struct, frozen=True):
 
 
 class Role(msgspec.Struct, frozen=True):
-    """The role of a pod. `has_rails`: it gets the fabric. `is_launcher`: it gets the policy's Open MPI variables."""
+    """The role of a pod. `has_rails`: the pod gets rails. `is_launcher`: it gets the policy's Open MPI variables."""
 
     name: str
     has_rails: bool = False
@@ -95,7 +95,7 @@ def build_context(
     """Build the context of a pod that opted in to fabric `name`. Raises RefusedError."""
     document = policy.document
     accelerated = accelerators.find_accelerated_containers(pod, document.accelerators)
-    mentioned = accelerators.list_mentioned(pod)
+    mentioned = accelerators.list_mentioned_resources(pod)
     # Rejects an invalid annotation for every role.
     selected = _select_rails(pod, policy, name, cluster, mentioned)
 
@@ -141,7 +141,7 @@ def find_role(pod: views.Pod, *, is_accelerated: bool, is_for_cpus: bool = False
 
 
 def compile_selections(document: policies.PolicyDocument) -> Mapping[str, RailSelection]:
-    """Return the selection of all rails by fabric. Rails whose resource only their network names have none here."""
+    """Return the selection of all rails by fabric. A rail has no resource here if only its network names one."""
     return {
         name: _build_selection(compiled.resolve_rails(name, document), fabric)
         for name, fabric in document.fabrics.items()
@@ -187,7 +187,7 @@ def _select_rails(
     rails = [
         rail
         for rail in rails
-        if rail.resource is None or rail.resource not in mentioned or not is_opted_out(pod, rail.resource)
+        if rail.resource is None or rail.resource not in mentioned or not opts_out_of_resource(pod, rail.resource)
     ]
     return every if tuple(rails) == every.rails else _build_selection(rails, fabric)
 
@@ -198,9 +198,9 @@ def has_rail_count_only(pod: views.Pod, fabric: policies.Fabric) -> bool:
     return fabric.rails_per_pod == "proportional" if annotation is None else intent.is_count(annotation)
 
 
-def is_opted_out(pod: views.Pod, resource: str) -> bool:
-    """True if the pod requests "0" of the resource."""
-    containers = [container for container in pod.spec.containers if accelerators.mentions(container, resource)]
+def opts_out_of_resource(pod: views.Pod, resource: str) -> bool:
+    """True if the author requests "0" of the resource, so that the pod gets no rails with it."""
+    containers = [container for container in pod.spec.containers if accelerators.mentions_resource(container, resource)]
     return bool(containers) and not any(accelerators.read_amount(container, resource) for container in containers)
 
 
@@ -232,7 +232,7 @@ def _count_gpus_of_node(
     most = {resource: max((devices[resource] for devices in nodes), default=0) for resource in needed}
     if not any(0 < most[resource] <= fabric.count_devices(count) for resource, count in needed.items()):
         return 0
-    units, requested = document.accelerator_units, accelerators.list_mentioned(pod) & {*document.accelerators}
+    units, requested = document.accelerator_units, accelerators.list_mentioned_resources(pod) & {*document.accelerators}
     counts = [devices.get(name, 0) // units.get(name, 1) for name in requested for devices in nodes]
     return fabric.gpus_per_node or max(counts, default=0)
 
@@ -257,22 +257,22 @@ def read_options(pod: views.Pod, skippable: Sequence[str]) -> UserOptions:
     annotations = pod.metadata.annotations
     segment = annotations.get(names.SEGMENT)
     if segment is not None and intent.read_segment(segment) is None:
-        raise _refuse_annotation(
+        raise _build_annotation_refusal(
             names.SEGMENT, segment, " is not a number of ranks from 1 to 999999; correct or remove it"
         )
     skip, delivery = annotations.get(names.SKIP), annotations.get(names.DELIVERY)
     words = [] if skip is None else [word.strip() for word in skip.split(",")]
     for word in words:
         if word not in skippable:
-            raise _refuse_annotation(
+            raise _build_annotation_refusal(
                 names.SKIP, skip or "", f": {text.quote(word)} is not one of {', '.join(skippable)}"
             )
     if delivery is not None and delivery.strip() not in ("env", "file"):
-        raise _refuse_annotation(names.DELIVERY, delivery, " is not one of env, file")
+        raise _build_annotation_refusal(names.DELIVERY, delivery, " is not one of env, file")
     return UserOptions(frozenset(words), (delivery or "").strip())
 
 
-def _refuse_annotation(key: str, value: str, problem: str) -> reason.RefusedError:
+def _build_annotation_refusal(key: str, value: str, problem: str) -> reason.RefusedError:
     return reason.RefusedError("annotation", f"annotation {key} {text.quote(value)}{problem}")
 
 
@@ -312,7 +312,7 @@ def _parse_container_names(annotation: str, index_by_name: Mapping[str, int]) ->
     for word in selected_names:
         if word not in index_by_name:
             problem = f"is not an app container of this pod; it has {', '.join(index_by_name)}"
-            raise _refuse_annotation(names.CONTAINERS, annotation, f": {text.quote(word)} {problem}")
+            raise _build_annotation_refusal(names.CONTAINERS, annotation, f": {text.quote(word)} {problem}")
     return tuple(sorted({index_by_name[word] for word in selected_names}))
 
 

@@ -28,7 +28,7 @@ def request_devices(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     _request_amounts(draft, ctx, needed, pools)
     if needed:
         draft.add_entry("devices")
-    draft.warn(*_warn_not_offered(ctx, pools, needed))
+    draft.warn(*_warn_of_unoffered_resources(ctx, pools, needed))
 
 
 def request_resources(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
@@ -41,12 +41,14 @@ def request_resources(draft: drafts.Draft, ctx: context.InjectionContext) -> Non
     pod = draft.pod
     for resource, amount in ctx.fabric.resources.items():
         entry = f"resources.{resource}"
-        unset = [index for index in ctx.targets if not accelerators.mentions(pod.spec.containers[index], resource)]
+        unset = [
+            index for index in ctx.targets if not accelerators.mentions_resource(pod.spec.containers[index], resource)
+        ]
         small = [
             index
             for index in unset
             if resource.startswith(HUGE_PAGES)
-            and not any(accelerators.mentions(pod.spec.containers[index], name) for name in _CPU_AND_MEMORY)
+            and not any(accelerators.mentions_resource(pod.spec.containers[index], name) for name in _CPU_AND_MEMORY)
         ]
         for index in unset:
             if index not in small:
@@ -60,7 +62,7 @@ def request_resources(draft: drafts.Draft, ctx: context.InjectionContext) -> Non
             f"container {small_names} requests neither cpu nor memory, without which the API server rejects {resource}",
             fix="request one of them",
         )
-        draft.leave_out(entry, without)
+        draft.record_skip_and_warn(entry, without)
 
 
 class _Pools(msgspec.Struct, frozen=True):
@@ -76,7 +78,7 @@ def _find_pools(pod: drafts.EditedPod, ctx: context.InjectionContext) -> _Pools:
     default: Sequence[Selection] = ()
     if (value := pod.metadata.annotations.get(names.DEFAULT_NETWORK)) and not pod.spec.host_network:
         with contextlib.suppress(network_selection.InvalidNetworksError):  # Multus reports the user's error
-            default = network_selection.parse(value, names.MULTUS_NAMESPACE)[:1]
+            default = network_selection.parse_networks(value, names.MULTUS_NAMESPACE)[:1]
     attached = tuple([selection.key for selection in (*pod.attached, *default)])
     known = ctx.known.networks or {}
     networks = {*attached, *[rail.network for rail in ctx.rails if rail.network]}
@@ -95,7 +97,7 @@ def _count_devices(pod: drafts.EditedPod, ctx: context.InjectionContext, pools: 
     for network in pools.attached if pools.in_use else ():
         if network in covered:
             covered.remove(network)
-        elif (pool := pools.by_network.get(network)) and not context.is_opted_out(pod, pool):
+        elif (pool := pools.by_network.get(network)) and not context.opts_out_of_resource(pod, pool):
             needed[pool] = needed.get(pool, 0) + 1
     return needed
 
@@ -114,7 +116,7 @@ def _request_amounts(
         requested_elsewhere = sum(requested) - sum([requested[index] for index in ctx.targets])
         for index in ctx.targets:
             current = requested[index]
-            if current == 0 and is_mentioned and accelerators.mentions(containers[index], resource):
+            if current == 0 and is_mentioned and accelerators.mentions_resource(containers[index], resource):
                 continue  # the container opted out with "0", another one did not
             amount = max(current, needed - requested_elsewhere)  # never lower the user's request
             if amount > 0:
@@ -144,7 +146,7 @@ def _check_one_target(pod: drafts.EditedPod, ctx: context.InjectionContext, reso
         )
 
 
-def _warn_not_offered(
+def _warn_of_unoffered_resources(
     ctx: context.InjectionContext, pools: _Pools, needed_by_resource: Mapping[str, int]
 ) -> Iterator[reasons.Reason]:
     """Yield warnings about resources that no node offers now. The pod is not rejected: an autoscaler may add a node."""

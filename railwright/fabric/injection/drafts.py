@@ -62,13 +62,13 @@ def read_pod(pod: views.Pod, namespace: str) -> EditedPod:
     """Return a pod with its networks annotation parsed, before any edit. Raises RefusedError if that is invalid."""
     value = pod.metadata.annotations.get(names.NETWORKS, "")
     try:
-        networks = network_selection.parse(value, namespace)
+        networks = network_selection.parse_networks(value, namespace)
     except network_selection.InvalidNetworksError as error:
-        raise refuse_networks(value, error) from None
+        raise build_networks_refusal(value, error) from None
     return EditedPod(metadata=pod.metadata, spec=pod.spec, status=pod.status, networks=networks)
 
 
-def refuse_networks(user_value: str, error: network_selection.InvalidNetworksError) -> reasons.RefusedError:
+def build_networks_refusal(user_value: str, error: network_selection.InvalidNetworksError) -> reasons.RefusedError:
     """Return the refusal of a pod whose networks annotation is invalid or cannot take the rails."""
     where = f"annotation {names.NETWORKS} {text.quote(user_value)}: " if user_value else ""
     return reasons.RefusedError("annotation", f"{where}{error}")
@@ -121,8 +121,8 @@ class Draft:
         self.pod = msgspec.structs.replace(self.pod, networks=selections)
 
     def _set_key(self, field: str, key: str, value: str, entry: str) -> None:
-        operations = self.create_parent(f"/metadata/{field}", getattr(self.written.metadata, f"{field}_or_none"), {})
-        operations.append(_build_add(f"/metadata/{field}/{frameworks.escape(key)}", value))
+        operations = self.build_parent_add(f"/metadata/{field}", getattr(self.written.metadata, f"{field}_or_none"), {})
+        operations.append(_build_add(f"/metadata/{field}/{frameworks.escape_key(key)}", value))
         keys = {**getattr(self.pod.metadata, field), key: value}
         metadata = msgspec.structs.replace(self.pod.metadata, **{f"{field}_or_none": keys})
         self.pod = msgspec.structs.replace(self.pod, metadata=metadata)
@@ -138,24 +138,24 @@ class Draft:
         """Warn the user, once for equal warnings."""
         self.warnings.update(dict.fromkeys(warnings))
 
-    def skip(self, entry: str, why: reasons.Reason) -> None:
+    def record_skip(self, entry: str, why: reasons.Reason) -> None:
         """Record that a mutator, or a setting of the policy, is left out, and why."""
         self.skipped[entry] = why
 
-    def leave_out(self, entry: str, why: reasons.Reason) -> None:
+    def record_skip_and_warn(self, entry: str, why: reasons.Reason) -> None:
         """Record that a setting of the policy is left out, and warn the user of it."""
-        self.skip(entry, why)
+        self.record_skip(entry, why)
         self.warn(why)
 
-    def keep_user_values(self, container: str, variables: Collection[str]) -> None:
+    def record_user_values(self, container: str, variables: Collection[str]) -> None:
         """Record that these variables of a container (or annotations) keep the user's value, unlike the policy's."""
         if variables:
             self.user_values[container] = (*self.user_values.get(container, ()), *variables)
 
     # --- operations ---
 
-    def create_parent(self, path: str, existing: object, empty: object) -> list[Operation]:
-        """Return the operation that creates the map or list at a path; [] if it exists after earlier operations."""
+    def build_parent_add(self, path: str, existing: object, empty: object) -> list[Operation]:
+        """Return the operation that adds the map or list at a path; [] if it exists after earlier operations."""
         # `add` fails without a parent (RFC 6902 4.1), and would replace one that an earlier operation has filled
         if existing is not None or path in self._created:
             return []
@@ -201,7 +201,7 @@ class DraftPart:
     def append_all(self, name: str, rows: Sequence[tuple[Mapping[str, Any], str]]) -> None:
         """Append elements to a list, each with its entry of the record."""
         row, path = _LISTS[name], f"{self._path}/{name}"
-        operations = self._draft.create_parent(path, getattr(self._written, row.field), [])  # of the first element
+        operations = self._draft.build_parent_add(path, getattr(self._written, row.field), [])  # of the first element
         for element, entry in rows:
             operations.append(_build_add(f"{path}/-", element))
             self._draft.changes.append(Change(entry, operations))
@@ -212,7 +212,7 @@ class DraftPart:
     def put_first(self, name: str, element: Mapping[str, Any], entry: str) -> None:
         """Insert an element at the start of a list. Call it after all edits that use indexes of this list."""
         row, path = _LISTS[name], f"{self._path}/{name}"
-        operations = self._draft.create_parent(path, getattr(self._written, row.field), [])
+        operations = self._draft.build_parent_add(path, getattr(self._written, row.field), [])
         operations.append(_build_add(f"{path}/0", element))
         elements = [msgspec.convert(element, row.view), *(getattr(self._view, row.field) or ())]
         self._record(entry, operations, **{row.field: elements})
@@ -250,13 +250,13 @@ class DraftPart:
         changed: dict[str, dict[str, views.RawQuantity]] = {}
         for resource, amount, entry in rows:
             operations: list[Operation] = []
-            key = frameworks.escape(resource)
+            key = frameworks.escape_key(resource)
             for kind, present in (("limits", current.limits_or_none), ("requests", current.requests_or_none)):
                 if present and (existing := present.get(resource)) is not None and _has_amount(existing, amount):
                     continue
                 if kind not in changed:
-                    operations += self._draft.create_parent(path, self._written.resources, {})
-                    operations += self._draft.create_parent(f"{path}/{kind}", present, {})
+                    operations += self._draft.build_parent_add(path, self._written.resources, {})
+                    operations += self._draft.build_parent_add(f"{path}/{kind}", present, {})
                     changed[kind] = {**(present or {})}
                 operations.append(_build_add(f"{path}/{kind}/{key}", str(amount)))
                 changed[kind][resource] = str(amount)
@@ -273,7 +273,7 @@ class DraftPart:
         for kind in ("limits", "requests"):
             amounts = getattr(current, kind)
             if resource in amounts:
-                path = f"{self._path}/resources/{kind}/{frameworks.escape(resource)}"
+                path = f"{self._path}/resources/{kind}/{frameworks.escape_key(resource)}"
                 operations.append({"op": "remove", "path": path})
                 changed[f"{kind}_or_none"] = {name: amounts[name] for name in amounts if name != resource}
         resources = msgspec.structs.replace(current, **changed)
@@ -284,8 +284,8 @@ class DraftPart:
         current, path = self._view.resources or _NO_RESOURCES, f"{self._path}/resources/claims"
         if any(used.name == claim for used in current.claims):
             return
-        operations = self._draft.create_parent(f"{self._path}/resources", self._written.resources, {})
-        operations += self._draft.create_parent(path, current.claims_or_none, [])
+        operations = self._draft.build_parent_add(f"{self._path}/resources", self._written.resources, {})
+        operations += self._draft.build_parent_add(path, current.claims_or_none, [])
         operations.append(_build_add(f"{path}/-", {"name": claim}))
         claims = [*current.claims, views.ContainerClaim(name=claim)]
         resources = msgspec.structs.replace(current, claims_or_none=claims)
@@ -295,9 +295,9 @@ class DraftPart:
         """Add a capability to a container."""
         current, path = self._view.security_context or _NO_SECURITY, f"{self._path}/securityContext"
         capabilities = current.capabilities or views.Capabilities()
-        operations = self._draft.create_parent(path, self._written.security_context, {})
-        operations += self._draft.create_parent(f"{path}/capabilities", current.capabilities, {})
-        operations += self._draft.create_parent(f"{path}/capabilities/add", capabilities.add, [])
+        operations = self._draft.build_parent_add(path, self._written.security_context, {})
+        operations += self._draft.build_parent_add(f"{path}/capabilities", current.capabilities, {})
+        operations += self._draft.build_parent_add(f"{path}/capabilities/add", capabilities.add, [])
         operations.append(_build_add(f"{path}/capabilities/add/-", capability))
         extended = msgspec.structs.replace(capabilities, add=[*(capabilities.add or ()), capability])
         context = msgspec.structs.replace(current, capabilities=extended)
@@ -306,7 +306,7 @@ class DraftPart:
     def set_privileged(self, entry: str) -> None:
         """Make a container privileged."""
         current, path = self._view.security_context or _NO_SECURITY, f"{self._path}/securityContext"
-        operations = self._draft.create_parent(path, self._written.security_context, {})
+        operations = self._draft.build_parent_add(path, self._written.security_context, {})
         operations.append(_build_add(f"{path}/privileged", value=True))
         context = msgspec.structs.replace(current, privileged=True)
         self._record(entry, operations, security_context=context)

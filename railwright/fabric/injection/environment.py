@@ -53,7 +53,7 @@ def set_variables(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     pod = draft.pod
     if (ctx.role.has_rails or ctx.role.is_launcher) and "env" in ctx.options.skip:
         _set_file_annotation(draft, pod, "")
-        draft.skip("env", context.SKIPPED)
+        draft.record_skip("env", context.SKIPPED)
     elif not ctx.role.has_rails:
         _set_file_annotation(draft, pod, "")
         if ctx.role.is_launcher:
@@ -72,7 +72,7 @@ def set_variables(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
             _record_unreached_libraries(draft, delivery)
         else:
             for name in init_containers.list_unstated_variables(pod, ctx):
-                draft.skip(f"env.{name}", _UNSTATED)
+                draft.record_skip(f"env.{name}", _UNSTATED)
 
 
 def _set_container_variables(
@@ -94,7 +94,7 @@ def _set_container_variables(
     if not delivery.found_in_env:  # NCCL and UCX take values of the environment before those of their files
         existing = container.env_by_name
         own = [one.name for one in found if one.name in existing and not _is_set_by_railwright(existing[one.name][1])]
-        draft.keep_user_values(container.name, own)
+        draft.record_user_values(container.name, own)
 
 
 def _select_variables(
@@ -161,7 +161,7 @@ def _add_env_entries(
         draft.add_entry(entry, variable.code)
     if added:
         draft.edit_container(index).append_all("env", added)
-    draft.keep_user_values(container.name, user_values)
+    draft.record_user_values(container.name, user_values)
 
 
 def _warn_of_env_from(draft: drafts.Draft, container: views.Container, undelivered: Iterable[derive.Variable]) -> None:
@@ -216,7 +216,7 @@ def _skip_open_mpi(draft: drafts.Draft, container: views.Container, settings: It
         "kinds are set",
     )
     for setting in settings:
-        draft.skip(f"env.{setting.name}", why)
+        draft.record_skip(f"env.{setting.name}", why)
 
 
 # --- delivery -------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def _skip_open_mpi(draft: drafts.Draft, container: views.Container, settings: It
 def _choose_delivery(
     draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.InjectionContext, *, by_env: bool
 ) -> Delivery:
-    """Choose how the variables reach the ranks. Without `by_env`, files deliver what the init container finds."""
+    """Choose how the variables reach the ranks. Unless `by_env`, files deliver what the init container finds."""
     by_claims = claim_requests.has_claimed_rails(pod, ctx)
     devices = None if by_claims else ctx.devices
     is_foreign = bool(pod.spec.host_network) != ctx.fabric.host_network
@@ -235,7 +235,7 @@ def _choose_delivery(
     found = settings.found if init_containers.gets_found_variables(pod, ctx) else ()
     by_file, by_ssh = ctx.options.delivery == "file", workload_roles.is_started_by_ssh(pod)
     found_in_env = bool(found) and by_env and not by_file and ctx.fabric.delivery == "auto"
-    found_in_env = found_in_env and _supports_file_keys(ctx) and not _has_files(pod, ctx)
+    found_in_env = found_in_env and _supports_file_keys(ctx) and not _chose_files_before(pod, ctx)
     everywhere = by_file or by_ssh or (bool(found) and not found_in_env)
     groups = (settings.all, settings.optional_library_vars, found)
     receivers = [index for index in ctx.targets if everywhere or _env_from_may_set(pod.spec.containers[index], *groups)]
@@ -292,7 +292,7 @@ def _has_primary_interface(draft: drafts.Draft, pod: drafts.EditedPod, ctx: cont
             f"the pod has no interface {name}, the primaryInterface of the policy, so NCCL and the other libraries "
             f"choose one; attach the pod to the network of {name}, or set {_INTERFACE}",
         )
-        draft.skip(f"env.{_INTERFACE}", absent)
+        draft.record_skip(f"env.{_INTERFACE}", absent)
     return False
 
 
@@ -307,7 +307,7 @@ def _deliver_nccl_conf(
             draft, mounts.FOUND_NCCL_CONF if delivery.found else mounts.NCCL_CONF_FILE, delivery.mounted
         )
     elif delivery.unreachable:
-        draft.skip("nccl.conf", mounts.explain_occupied_path(pod, delivery.unreachable, names.NCCL_CONF_PATH))
+        draft.record_skip("nccl.conf", mounts.explain_occupied_path(pod, delivery.unreachable, names.NCCL_CONF_PATH))
     if delivery.at_home:
         mounts.mount_volume(draft, mounts.FOUND_UCX_CONF, delivery.at_home)
     for container in [pod.spec.containers[index] for index in delivery.unreachable]:
@@ -349,8 +349,11 @@ def _remove_emptied_variables(draft: drafts.Draft, pod: drafts.EditedPod, ctx: c
     return has_emptied
 
 
-def _has_files(pod: drafts.EditedPod, ctx: context.InjectionContext) -> bool:
-    """True if an earlier admission chose files for found values. Another webhook's change causes a second one."""
+def _chose_files_before(pod: drafts.EditedPod, ctx: context.InjectionContext) -> bool:
+    """True if an earlier admission of this pod chose files for the values that the init container finds.
+
+    The API server admits a pod twice if another webhook changes it.
+    """
     containers = [pod.spec.containers[index] for index in ctx.targets]
     return any(
         (entry.name, entry.value) in rank_settings.FILE_PATHS for container in containers for entry in container.env
@@ -366,7 +369,7 @@ def _list_file_paths(draft: drafts.Draft, container: views.Container, delivery: 
     if _may_find_ucx_variable(delivery):
         why = f"container {container.name} mounts {names.RAILS_PATH} itself, so UCX does not find its settings there"
         fix = "mount that volume at another path"
-        draft.skip("found.UCX", reasons.Reason(AdmissionCode.LIBRARY_NOT_REACHED, why, fix))
+        draft.record_skip("found.UCX", reasons.Reason(AdmissionCode.LIBRARY_NOT_REACHED, why, fix))
     return ()
 
 
@@ -395,7 +398,7 @@ def _record_unreached_libraries(draft: drafts.Draft, delivery: Delivery) -> None
             fix="if the job uses one of these, export the variables of "
             f"{names.RAILS_PATH}/{mounts.RAILS_ENV} in the job's command",
         )
-        draft.skip("found", why)
+        draft.record_skip("found", why)
 
 
 def _may_find_ucx_variable(delivery: Delivery) -> bool:
@@ -499,9 +502,9 @@ def extend_library_path(draft: drafts.Draft, ctx: context.InjectionContext) -> N
             unknown = reasons.Reason(
                 AdmissionCode.VARIABLES_LEFT_TO_ENV_FROM,
                 f"container {container.name} gets LD_LIBRARY_PATH from {source}, so railwright cannot add directories",
-                fix=f"add {text.join_fitting(directories)} there",
+                fix=f"add {text.join_fitting(directories)} to the value in {source}",
             )
-            draft.leave_out(_LIBRARY_ENTRY, unknown)
+            draft.record_skip_and_warn(_LIBRARY_ENTRY, unknown)
             continue
         current = (entry.value if entry else "") or ""
         missing = [directory for directory in directories if f":{directory}:" not in f":{current}:"]
@@ -538,9 +541,9 @@ def source_script(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     if without := [pod.spec.containers[index].name for index, command in commands.items() if not command]:
         warning = reasons.Reason(
             AdmissionCode.SCRIPT_WITHOUT_COMMAND,
-            f"container {text.join_fitting(without)} has no command, so {script} is not sourced before it",
+            f"container {text.join_fitting(without)} has no command, so {script} is not sourced",
             fix="write the command of its image into the manifest",
         )
-        draft.leave_out(_SCRIPT, warning)
+        draft.record_skip_and_warn(_SCRIPT, warning)
     else:
         draft.add_entry(_SCRIPT)

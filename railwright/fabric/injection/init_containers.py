@@ -43,7 +43,7 @@ def add_preflight(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     if not _is_wanted(pod, ctx):
         return
     if missing := _explain_missing_devices(pod, ctx):
-        draft.skip("preflight", missing)
+        draft.record_skip("preflight", missing)
         return
     draft.add_entry("preflight")
     _check_preflight_name(pod)
@@ -130,7 +130,7 @@ def _build_container(draft: drafts.Draft, pod: drafts.EditedPod, ctx: context.In
 
 
 def _explain_missing_devices(pod: drafts.EditedPod, ctx: context.InjectionContext) -> reason.Reason | None:
-    """Return why it would have no RDMA devices; None if resources, a mount or privilege give it any."""
+    """Return why the init container would have no RDMA devices; None if resources, a mount or privilege give it any."""
     if ctx.fabric.transport is policies.Transport.PLUGIN:
         return _NOT_ON_PLUGIN
     if "devices" not in ctx.options.skip:
@@ -229,7 +229,7 @@ def _list_claims(pod: drafts.EditedPod, ctx: context.InjectionContext) -> list[M
 
 
 def _count_devices(pod: drafts.EditedPod, ctx: context.InjectionContext) -> Mapping[str, int]:
-    """Return the devices of the rails as the target containers request them. Then kubelet reuses the same devices."""
+    """Return the rails' resources in the amounts of the target containers, so that kubelet reuses the devices."""
     targets = [pod.spec.containers[index] for index in ctx.targets]
     amounts = {
         resource: max([accelerators.read_amount(container, resource) for container in targets])

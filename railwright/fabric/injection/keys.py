@@ -1,4 +1,4 @@
-"""Warns of keys without effect: railwright's if misspelt or misplaced, and keys that Multus does not know.
+"""Warns of keys without effect: misspelt or misplaced keys of railwright, and keys that Multus does not know.
 
 Authors of such keys expect an effect, for example an opt-out. Values are not checked here.
 """
@@ -31,7 +31,7 @@ _MIN_SHARED_CHARACTERS = 3  # characters that a key shares with the one that was
 _MIN_DOMAIN_SIMILARITY = 0.75  # `railwright/fabric` and `railwrite.io/fabric`, not `railway.app/fabric`
 _KEY_NAMES = frozenset(key.removeprefix(PREFIX) for key in _TYPE_BY_KEY)
 ENDINGS: Final = tuple(f"/{end}" for end in _KEY_NAMES)
-"""Names of railwright's keys without the domain. A key with one of them may have a misspelt domain."""
+"""Endings of railwright's keys, such as `/fabric`. A key that ends so may have a misspelt `railwright.io`."""
 _MORE_KEYS = reasons.Reason(
     AdmissionCode.KEY_WITHOUT_EFFECT, "and more keys without effect", fix="fix these first to see them"
 )
@@ -62,7 +62,7 @@ def _check_networks(metadata: views.ObjectMeta) -> Iterator[reasons.Reason]:
     """Yield a warning about each entry of the networks annotation with a key that Multus does not know."""
     selections: Sequence[network_selection.Selection] = ()
     with contextlib.suppress(network_selection.InvalidNetworksError):  # a pod that opts in is rejected for it
-        selections = network_selection.parse(metadata.annotations.get(names.NETWORKS, ""), "")
+        selections = network_selection.parse_networks(metadata.annotations.get(names.NETWORKS, ""), "")
     for position, selection in enumerate(selections, start=1):
         if selection.unknown_key is not None:
             meant = _find_similar(selection.unknown_key.replace("_", "-"), network_selection.KEYS)

@@ -95,7 +95,7 @@ def mount_volume(draft: drafts.Draft, fabric_volume: FabricVolume, containers: t
         elif mounted == fabric_volume.name:
             existing.append(index)
     if not unmounted and not existing:
-        draft.skip(fabric_volume.entry, explain_occupied_path(pod, containers, fabric_volume.path))
+        draft.record_skip(fabric_volume.entry, explain_occupied_path(pod, containers, fabric_volume.path))
         return
     add_volume(draft, fabric_volume)
     for index in unmounted:
@@ -127,14 +127,14 @@ def _mount_shared_memory(draft: drafts.Draft, ctx: context.InjectionContext, siz
     pod = draft.pod
     if pod.spec.host_ipc:
         shared = reasons.Reason(AdmissionCode.PATH_OCCUPIED, "spec.hostIPC is true: /dev/shm is the host's")
-        draft.skip(memory.entry, shared)
+        draft.record_skip(memory.entry, shared)
         return
     containers = tuple([index for index in ctx.targets if not _has_host_devices(pod, index)])
     if containers:
         mount_volume(draft, memory, containers)
     else:
         message = f"container {_join_container_names(pod, ctx.targets)} mounts /dev of the host"
-        draft.skip(memory.entry, reasons.Reason(AdmissionCode.PATH_OCCUPIED, message))
+        draft.record_skip(memory.entry, reasons.Reason(AdmissionCode.PATH_OCCUPIED, message))
 
 
 def _has_host_devices(pod: drafts.EditedPod, index: int) -> bool:
@@ -154,7 +154,9 @@ def _mount_infiniband(draft: drafts.Draft, ctx: context.InjectionContext) -> Non
     if level is None:
         mount_volume(draft, _INFINIBAND, ctx.targets)
         return
-    draft.leave_out(_INFINIBAND.entry, context.explain_left_out(ctx, level, f"hostPath {names.DEV_INFINIBAND}"))
+    draft.record_skip_and_warn(
+        _INFINIBAND.entry, context.explain_left_out(ctx, level, f"hostPath {names.DEV_INFINIBAND}")
+    )
 
 
 def _build_volume(kind: str, mount_path: str, source: str) -> FabricVolume:

@@ -21,7 +21,7 @@ def find_fabric(pod: views.Pod, document: policies.PolicyDocument, cluster: fact
         return None
     name = document.resolve_fabric_name(label)
     if name not in document.fabrics:
-        raise _reject_label(label, name, pod, document, cluster.namespace)
+        raise _build_label_refusal(label, name, pod, document, cluster.namespace)
     if document.fabrics[name].namespaces:
         _check_namespace(name, document.fabrics[name], cluster)
     return name
@@ -60,17 +60,17 @@ def explain_unaccelerated(pod: views.Pod, cluster: facts.ClusterFacts, resources
         return ""
     opted_in = f"namespace {cluster.namespace} opts in with label {names.FABRIC} {text.quote(label)}"
     listed = f" of the policy ({text.join_fitting(resources)})" if resources else ""
-    requested = sorted(accelerators.list_all_requested(pod.spec.containers))
+    requested = sorted(accelerators.list_requested_by_containers(pod.spec.containers))
     fix = f"; if {text.join_fitting(requested)} is one, let the operator add it to `accelerators`" if requested else ""
     return f"{opted_in}, but no container requests an accelerator{listed}{fix}"
 
 
 def _is_accelerated(pod: views.Pod, resources: Collection[str] | None) -> bool:
-    requested = accelerators.list_all_requested(pod.spec.containers)
+    requested = accelerators.list_requested_by_containers(pod.spec.containers)
     return bool(requested) and (resources is None or accelerators.has_accelerator(requested, resources))
 
 
-def _reject_label(
+def _build_label_refusal(
     label: str, name: str, pod: views.Pod, document: policies.PolicyDocument, namespace: str
 ) -> reason.RefusedError:
     """Return the refusal of a label that names no fabric of the policy."""

@@ -87,7 +87,7 @@ class MutatorRule(NamedTuple):
     reads_skip: bool = False  # True: it has something to do for a pod that leaves it out
 
 
-def explain_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
+def record_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Record why a pod has no rails, or fewer than its fabric. Warn if it has none and probably needs some.
 
     A launcher needs no rails, nor does a template whose workload has the accelerators in other templates. A container
@@ -102,7 +102,7 @@ def explain_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) ->
                 "opts it in: all rails would take all devices of a node",
                 fix=f"for another number, set annotation {names.RAILS}",
             )
-            draft.skip("rails", share)
+            draft.record_skip("rails", share)
         return
     listed = text.join_fitting(ctx.document.accelerators)
     problem = f"no container requests {listed}"
@@ -115,7 +115,7 @@ def explain_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) ->
         fix = f"let the operator add it there, or name the container in annotation {names.CONTAINERS}"
     cause = reason.Reason(AdmissionCode.NO_ACCELERATOR, f"{problem}, so the pod gets no rails", fix)
     is_expected = ctx.role.name != frameworks.EXCLUDED or ctx.known.job_accelerated
-    draft.skip("rails", cause)
+    draft.record_skip("rails", cause)
     if likely is not None or not is_expected:
         draft.warn(cause)
 
@@ -128,7 +128,7 @@ def _find_likely_rank(draft: drafts.Draft, ctx: context.InjectionContext) -> tup
     amounts = [
         (accelerators.read_amount(container, resource), container.name, resource)
         for container in draft.pod.spec.containers
-        for resource in sorted(accelerators.list_requested(container) - known_resources)
+        for resource in sorted(accelerators.list_requested_resources(container) - known_resources)
     ]
     most = max(amounts, key=lambda amount: amount[0], default=None)
     return most[1:] if most is not None else None
@@ -152,7 +152,7 @@ MUTATORS = (
     MutatorRule("env", environment.set_variables, reads_skip=True),
     MutatorRule("", environment.source_script, lambda fabric: fabric.source_script, needs_rails=True),
     MutatorRule("preflight", init_containers.add_preflight, needs_rails=True),
-    MutatorRule("", explain_missing_rails),
+    MutatorRule("", record_missing_rails),
 )
 
 
@@ -168,7 +168,7 @@ def compile_mutators(document: policies.PolicyDocument) -> Mapping[tuple[str, bo
     }
 
 
-def plan(
+def plan_pod(
     pod: views.Pod,
     policy: policies.Policy,
     cluster: facts.ClusterFacts,
@@ -192,7 +192,7 @@ def plan(
         draft = drafts.Draft(drafts.read_pod(pod, cluster.namespace), written)
         for rule in policy.compile_once(compile_mutators)[name, ctx.role.has_rails]:
             if rule.skip in options.skip and not rule.reads_skip:
-                draft.skip(rule.skip, context.SKIPPED)
+                draft.record_skip(rule.skip, context.SKIPPED)
             else:
                 rule.mutate(draft, ctx)
         _write_record(draft, ctx)

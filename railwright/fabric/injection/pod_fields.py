@@ -59,14 +59,14 @@ def set_privileges(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     for capability in dict.fromkeys(settings.capabilities):
         entry = f"security.{capability}"
         if not facts.allows_capability(level, capability):
-            draft.leave_out(entry, facts.explain_forbidden(ctx.known, level, f"capability {capability}"))
+            draft.record_skip_and_warn(entry, facts.explain_forbidden(ctx.known, level, f"capability {capability}"))
             continue
         dropping_containers = [
             pod.spec.containers[index].name for index in ctx.targets if _drops_capability(pod, index, capability)
         ]
         draft.warn(*[_explain_drop(ctx, (name,), capability) for name in dropping_containers])
         if len(dropping_containers) == len(ctx.targets):
-            draft.skip(entry, _explain_drop(ctx, tuple(dropping_containers), capability))
+            draft.record_skip(entry, _explain_drop(ctx, tuple(dropping_containers), capability))
             continue
         for index in ctx.targets:
             equivalent = {capability, f"CAP_{capability}", "ALL"} & set(_get_capabilities(pod, index).add or ())
@@ -74,30 +74,32 @@ def set_privileges(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
                 draft.edit_container(index).add_capability(capability, entry)
         draft.add_entry(entry)
         if capability == _LOCK:
-            draft.warn(*_warn_without_effect(pod, ctx))
+            draft.warn(*_warn_of_ignored_ipc_lock(pod, ctx))
     if settings.privileged and level is not None:
-        draft.leave_out("security.privileged", context.explain_left_out(ctx, level, "privileged"))
+        draft.record_skip_and_warn("security.privileged", context.explain_left_out(ctx, level, "privileged"))
     elif settings.privileged:
         _set_privileged(draft, pod, ctx)
         draft.add_entry("security.privileged")
 
 
-def _warn_without_effect(pod: drafts.EditedPod, ctx: context.InjectionContext) -> Iterator[reasons.Reason]:
+def _warn_of_ignored_ipc_lock(pod: drafts.EditedPod, ctx: context.InjectionContext) -> Iterator[reasons.Reason]:
     """Warn if the kernel ignores IPC_LOCK, so that only the runtime's own limit applies.
 
     The kernel checks the capability in the host's user namespace (mm/mlock.c, can_do_mlock). A process that is not root
     does not have the container's capabilities, because Kubernetes sets no ambient capabilities.
     """
     if pod.spec.host_users is False:
-        yield _explain_without_effect("spec.hostUsers is false", "remove hostUsers")
+        yield _explain_ignored_ipc_lock("spec.hostUsers is false", "remove hostUsers")
         return
     granted = [index for index in ctx.targets if not _drops_capability(pod, index, _LOCK)]
     non_root = [pod.spec.containers[index].name for index in granted if not pod.runs_as_root(index)]
     if non_root:
-        yield _explain_without_effect(f"container {text.join_fitting(non_root)} does not run as root", "run it as root")
+        yield _explain_ignored_ipc_lock(
+            f"container {text.join_fitting(non_root)} does not run as root", "run it as root"
+        )
 
 
-def _explain_without_effect(cause: str, fix: str) -> reasons.Reason:
+def _explain_ignored_ipc_lock(cause: str, fix: str) -> reasons.Reason:
     return reasons.Reason(
         AdmissionCode.LOCKING_WITHOUT_EFFECT,
         f"{cause}: {_LOCK} has no effect, and NCCL may fail to register memory",

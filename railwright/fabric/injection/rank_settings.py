@@ -1,6 +1,6 @@
 """Lists the variables of a fabric's ranks (literals of the policy, derived values), and which can be set in a file.
 
-The variables follow from the policy and few properties of a pod, so they are listed once for each policy version.
+The variables follow from the policy and few properties of a pod, so they are cached with each policy version.
 Literals take precedence over derived values (docs/interface.md 2.3).
 """
 
@@ -68,13 +68,13 @@ def _build_settings(rank: derive.RankFacts) -> Settings:
     used_libraries, literals = libraries.detect_libraries(env), list_literals(rank.fabric)
     available = [
         variable
-        for variable in derive.derive(rank, derive.LIBRARY_RULES)
+        for variable in derive.derive_variables(rank, derive.LIBRARY_RULES)
         if env.keys().isdisjoint({variable.name, *libraries.CONFLICTING_VARIABLES.get(variable.name, ())})
     ]
     always_set = [variable for variable in available if libraries.get_library(variable.name) in used_libraries]
     variables = (
         *[literal for literal in literals if not (rank.is_foreign and literal.name in _OWN_NETWORK)],
-        *[variable for variable in derive.derive(rank) if variable.name not in env],
+        *[variable for variable in derive.derive_variables(rank) if variable.name not in env],
         *always_set,
     )
     optional = tuple([variable for variable in available if variable not in always_set])

@@ -38,22 +38,25 @@ class TemplatePlan(msgspec.Struct, frozen=True):
 def plan_template(
     template: templates.Template, policy: policies.Policy, cluster: facts.ClusterFacts, workload_name: str
 ) -> TemplatePlan | plan.Refusal:
-    """Return the plan of the template, or a refusal if its pods would be rejected. Messages have `workload_name`."""
+    """Return the plan of the template, or a refusal if its pods would be rejected.
+
+    The message of a refusal begins with `workload_name`.
+    """
     pod = build_pod(template)
     cluster = msgspec.structs.replace(
         cluster, job_accelerated=accelerators.has_accelerator(template.requested, policy.document.accelerators)
     )
-    outcome = plan.plan(pod, policy, cluster, f"{workload_name}: {template.title}", written=template.pod)
+    outcome = plan.plan_pod(pod, policy, cluster, f"{workload_name}: {template.title}", written=template.pod)
     match outcome:
         case plan.NotOptedIn(warnings=warnings):
-            return TemplatePlan(template, copy_label(template), locate_warnings(template, warnings))
+            return TemplatePlan(template, build_label_changes(template), locate_warnings(template, warnings))
         case plan.Injection() | plan.Refusal() if not policy.document.is_enforced:
             injection = outcome if isinstance(outcome, plan.Injection) else None
             warnings = locate_warnings(template, plan.describe_unenforced(outcome))
             return TemplatePlan(template, (), warnings, injection, is_enforced=False)
         case plan.Refusal(reason=reason, message=message) if reason in _TEMPORARY:
-            rejected = reasons.Reason(AdmissionCode.PODS_REJECTED, f"{message}; its pods are rejected until then")
-            return TemplatePlan(template, copy_label(template), (rejected,))
+            rejected = reasons.Reason(AdmissionCode.PODS_REJECTED, f"{message}; pods are rejected until this is solved")
+            return TemplatePlan(template, build_label_changes(template), (rejected,))
         case plan.Refusal(reason=opt_in.UNKNOWN_FABRIC) if template.inherited == template.label:
             # The label is on the workload, so the message must not name the template.
             message = outcome.message.replace(f"{workload_name}: {template.title}: ", f"{workload_name}: ", 1)
@@ -61,7 +64,9 @@ def plan_template(
         case plan.Refusal():
             return outcome
         case plan.Injection():
-            changes = copy_label(template) + tuple(change for change in outcome.changes if _belongs_to_template(change))
+            changes = build_label_changes(template) + tuple(
+                change for change in outcome.changes if _belongs_to_template(change)
+            )
             return TemplatePlan(template, changes, locate_warnings(template, outcome.warnings), outcome)
 
 
@@ -70,8 +75,8 @@ def locate_warnings(template: templates.Template, warnings: Iterable[reasons.Rea
     return tuple([warning.prefix_with(template.title) for warning in warnings])
 
 
-def copy_label(template: templates.Template) -> tuple[drafts.Change, ...]:
-    """Return the change that copies the inherited label into the template, unless it has its own. Needs no policy."""
+def build_label_changes(template: templates.Template) -> tuple[drafts.Change, ...]:
+    """Return the change that copies the inherited label into the template; () if the template has its own label."""
     if template.inherited is None or names.FABRIC in template.pod.metadata.labels:
         return ()
     draft = drafts.Draft(template.pod)

@@ -31,19 +31,21 @@ class PodTemplate(views.View, frozen=True):
 
 
 class Template(msgspec.Struct, frozen=True):
-    """One template of a workload, with its place in it and its controller's additions."""
+    """One template of a workload, with its path in the workload and the additions of the controller."""
 
     title: str  # path of the template in messages
     origin: frameworks.TemplateOrigin
     written: PodTemplate
     inherited: str | None  # the opt-in label of the closest parent
     above: Sequence[tuple[str, views.ObjectMeta]] = ()  # path and metadata of its parents, outermost first
-    requested: frozenset[str] = frozenset()  # by the containers of all templates: `accelerators.list_all_requested`
+    requested: frozenset[str] = (
+        frozenset()
+    )  # by the containers of all templates: `accelerators.list_requested_by_containers`
 
     @property
     def pointer(self) -> str:
         """Return the JSON pointer of the template."""
-        return "".join([f"/{frameworks.escape(str(step))}" for step in self.origin.steps])
+        return "".join([f"/{frameworks.escape_key(str(step))}" for step in self.origin.steps])
 
     @property
     def pod(self) -> views.Pod:
@@ -92,7 +94,7 @@ def read_workload(kind: frameworks.WorkloadKind, tree: Any) -> Workload:
         )
     parents: dict[int, views.ObjectMeta] = {}
     templates = [_read_template(origin, parents) for origin in origins if origin.ancestors[-1]]
-    requested = accelerators.list_all_requested(
+    requested = accelerators.list_requested_by_containers(
         container for template in templates for container in template.pod.spec.containers
     )
     with_requests = [msgspec.structs.replace(template, requested=requested) for template in templates]

@@ -337,6 +337,6 @@ def awaits_injection(pod: views.Pod, use: FabricUse) -> bool:
 def parse_pod_networks(pod: views.Pod, namespace: str) -> Networks:
     """Return the networks in the pod's annotation k8s.v1.cni.cncf.io/networks, or None if it is invalid."""
     try:
-        return network_selection.parse(pod.metadata.annotations.get(names.NETWORKS, ""), namespace)
+        return network_selection.parse_networks(pod.metadata.annotations.get(names.NETWORKS, ""), namespace)
     except network_selection.InvalidNetworksError:
         return None

@@ -228,7 +228,7 @@ def is_nvshmem_on(value: str | None) -> bool:
 
 def quote(text: str) -> str:
     """Return a user's text, escaped and truncated to 63 characters, for a message."""
-    return texts.limit(text, _MAX_QUOTED)
+    return texts.limit_message(text, _MAX_QUOTED)
 
 
 def format_setting(setting: Setting) -> str:

@@ -34,7 +34,7 @@ class InvalidNetworksError(ValueError):
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """A network attachment as Multus sees it."""
+    """A network attachment, as Multus reads it from the annotation."""
 
     namespace: str
     name: str
@@ -92,7 +92,7 @@ def _describe_origin(selection: Selection) -> str:
     return "asks for interface" if selection.interface else "is given the automatic name"
 
 
-def check_name(interface: str, position: int) -> None:
+def check_interface_name(interface: str, position: int) -> None:
     """Raise InvalidNetworksError for a name that the kernel would reject (net/core/dev.c, dev_valid_name)."""
     name = interface.encode(errors="replace")
     if len(name) > MAX_INTERFACE:
@@ -125,7 +125,7 @@ def is_json(text: str) -> bool:
     return not _JSON_MARKS.isdisjoint(text)
 
 
-def parse(text: str, namespace: str) -> tuple[Selection, ...]:
+def parse_networks(text: str, namespace: str) -> tuple[Selection, ...]:
     """Return the attachments of a pod in `namespace`, in order. Raises InvalidNetworksError."""
     if not text:
         return ()
@@ -140,7 +140,7 @@ def _parse_value(text: str, namespace: str) -> tuple[Selection, ...]:
     return tuple(_parse_item(item, position, namespace) for position, item in enumerate(text.split(","), start=1))
 
 
-def merge(text: str, theirs: tuple[Selection, ...], ours: tuple[Selection, ...]) -> MergedAnnotation:
+def merge_networks(text: str, theirs: tuple[Selection, ...], ours: tuple[Selection, ...]) -> MergedAnnotation:
     """Append the entries of `ours` that the annotation does not contain already.
 
     `theirs` are the attachments of `text`. A user's entry replaces one of `ours` with the same network
@@ -154,7 +154,7 @@ def merge(text: str, theirs: tuple[Selection, ...], ours: tuple[Selection, ...])
     elif all(map(_fits_list, missing)):
         merged = ",".join([text] * bool(text) + [_format_item(selection) for selection in missing])
     else:
-        own = parse(text, "")  # entries without a namespace stay without one
+        own = parse_networks(text, "")  # entries without a namespace stay without one
         merged = _encode_array([_build_item(selection) for selection in (*own, *missing)])
     return MergedAnnotation(merged, theirs + missing, len(missing))
 
@@ -204,7 +204,7 @@ def _parse_item(item: str, position: int, namespace: str) -> Selection:
             )
     if not name:
         raise InvalidNetworksError(position, "is empty; remove the extra comma or name a network")
-    check_name(interface, position)
+    check_interface_name(interface, position)
     return Selection(own_namespace or namespace, name, interface)
 
 
@@ -292,7 +292,7 @@ def _parse_entry(entry: Any, position: int, namespace: str) -> Selection:
     if not texts["name"]:
         raise InvalidNetworksError(position, 'has no "name"; name a network')
     interface = texts["interface"] or texts["interfaceRequest"]
-    check_name(interface, position)
+    check_interface_name(interface, position)
     unknown_key = next((key for key in entry if key not in _FOLDED_KEYS), None)
     return Selection(texts["namespace"] or namespace, texts["name"], interface, "default-route" in entry, unknown_key)
 

@@ -183,7 +183,7 @@ LIBRARY_RULES = (
 # --- the derivation ---------------------------------------------------------------------------------
 
 
-def derive(rank: RankFacts, rules: Sequence[VariableRule] = _RULES) -> tuple[Variable, ...]:
+def derive_variables(rank: RankFacts, rules: Sequence[VariableRule] = _RULES) -> tuple[Variable, ...]:
     """Return the variables of a rank. Without known devices, none of them lists devices.
 
     With LIBRARY_RULES they are those of other libraries, of which the caller selects what the rank uses.
@@ -241,7 +241,7 @@ def list_found_variables(fabric: Fabric) -> tuple[str, ...]:
 def list_unstated_variables(fabric: Fabric, devices: Sequence[str] | None) -> tuple[str, ...]:
     """Return the names of NCCL's variables for devices and GID index, without those whose value the policy states.
 
-    NCCL 2.21 and newer choose a GID index themselves; other libraries then take one of the host.
+    NCCL 2.21 and newer choose a GID index themselves, but other libraries may take one that belongs to the host.
     """
     needs = {
         "NCCL_IB_HCA": fabric.transport in _VERBS and not devices,

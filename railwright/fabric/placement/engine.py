@@ -111,7 +111,7 @@ class PlacementEngine:
         """Return the current node index for pods of a gang with these requests."""
         kind = request.build_kind(requests, is_single_pod=gang.size == 1)
         states = self._refresh_states(request.policy, request.fabric_name, request.fabric)
-        return self._indexes.find(kind.signature, lambda: node_index.NodeIndex(kind, states, self._cluster))
+        return self._indexes.get_or_compute(kind.signature, lambda: node_index.NodeIndex(kind, states, self._cluster))
 
     def _refresh_states(self, policy: model.Policy, name: str, fabric: model.Fabric) -> node_index.NodeStates:
         """Return the current states of all nodes, for pods of a fabric. Its rails' resources change with networks."""

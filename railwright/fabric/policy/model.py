@@ -613,7 +613,7 @@ class Fabric(Section, frozen=True):
 
     def allows_namespace(self, labels: Mapping[str, str]) -> bool:
         """True if the pods of a namespace with these labels may use the fabric."""
-        return label_selectors.has_all(self.namespaces, labels)
+        return label_selectors.has_all_labels(self.namespaces, labels)
 
     def count_devices(self, rails: int) -> int:
         """Return how many devices of a resource a pod requests for this number of rails with the resource."""
@@ -743,4 +743,4 @@ class Policy(msgspec.Struct, frozen=True, dict=True):
 
 def find_shape(shapes: Iterable[NodeShape], labels: Mapping[str, str]) -> NodeShape | None:
     """Return the first shape whose `match` labels are all in the labels of a node, or None."""
-    return next((shape for shape in shapes if label_selectors.has_all(shape.match, labels)), None)
+    return next((shape for shape in shapes if label_selectors.has_all_labels(shape.match, labels)), None)

@@ -51,7 +51,7 @@ def _explain_use(label: str, users: Users) -> reason.Reason | None:
         pods = [pod for pod in users.labelled.pods if pod.metadata.labels.get(names.FABRIC) == label]
         if not pods and not namespaces:
             return None
-        counted = _count_users(pods, is_complete=users.labelled.is_complete) if pods else ""
+        counted = _describe_users(pods, is_complete=users.labelled.is_complete) if pods else ""
     users_of_label = " and ".join(filter(None, (counted, opted_in)))
     return reason.Reason(
         AdmissionCode.FABRIC_IN_USE,
@@ -60,8 +60,8 @@ def _explain_use(label: str, users: Users) -> reason.Reason | None:
     )
 
 
-def _count_users(pods: Sequence[views.Pod], *, is_complete: bool) -> str:
-    """Return the numbers of pods and of jobs as text, with the namespaces that have the most pods."""
+def _describe_users(pods: Sequence[views.Pod], *, is_complete: bool) -> str:
+    """Return as text how many pods and jobs have the label, with the namespaces that have the most pods."""
     jobs = len({membership.find_gang(pod) or pod.metadata.identity for pod in pods})
     by_namespace = Counter(pod.metadata.namespace for pod in pods).most_common()
     where = text.join_first((f"{namespace} {count}" for namespace, count in by_namespace), _MAX_NAMED)

@@ -81,7 +81,7 @@ class TemplatePath(msgspec.Struct, frozen=True):
     build_metadata: BuildMetadata = build_no_metadata
     pod_spec: tuple[str, ...] = ()
 
-    def read(self, tree: Any) -> Tree:
+    def read_template(self, tree: Any) -> Tree:
         """Return a template with `metadata` and `spec`, whatever its form in the object. `tree` is plain data."""
         template = get_mapping(tree)
         if not self.pod_spec:
@@ -89,7 +89,7 @@ class TemplatePath(msgspec.Struct, frozen=True):
         metadata = {key: template[key] for key in ("labels", "annotations") if template.get(key) is not None}
         return {"metadata": metadata, "spec": get_mapping(template, *self.pod_spec)}
 
-    def locate(self, pointer: str) -> str:
+    def locate_field(self, pointer: str) -> str:
         """Return the JSON pointer, in a template as its author wrote it, of a field of the pod."""
         if not self.pod_spec:
             return pointer
@@ -115,7 +115,7 @@ class TemplateOrigin(msgspec.Struct, frozen=True):
     @property
     def template(self) -> Tree:
         """Return the template, with `metadata` and `spec`."""
-        return self.path.read(self.ancestors[-1])
+        return self.path.read_template(self.ancestors[-1])
 
     @property
     def parent(self) -> Tree:
@@ -152,10 +152,10 @@ def multiply(one: Any, other: Any) -> int | None:
     return one * other if isinstance(one, int) and isinstance(other, int) else None
 
 
-CreatePods = Callable[[TemplateOrigin], Iterator[CreatedPods]]
+ListCreatedPods = Callable[[TemplateOrigin], Iterator[CreatedPods]]
 
 
-def create_pods(origin: TemplateOrigin) -> Iterator[CreatedPods]:
+def list_created_pods(origin: TemplateOrigin) -> Iterator[CreatedPods]:
     """Yield the pods of a template that has `replicas` beside it, with generated names."""
     part = origin.context.name
     yield CreatedPods(part, count_replicas(origin.parent), name=f"-{part}-" if part else "-")
@@ -202,7 +202,7 @@ class SizeKind(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Return the name of its watch."""
+        """Return the name of the kind's watch."""
         return self.watch or f"{self.kind.lower()}s.{self.group}"
 
     @property
@@ -234,7 +234,7 @@ class WorkloadKind(msgspec.Struct, frozen=True):
     is_injected: bool = True
     is_frozen: bool = False
     copies_label: bool = False
-    create_pods: CreatePods = create_pods
+    list_created_pods: ListCreatedPods = list_created_pods
     states_size: bool = False
     watch: str = ""
     excludes_ended: bool = False  # the stated number leaves out pods that have succeeded
@@ -285,7 +285,9 @@ def _find_templates(
     if not isinstance(value, dict | list if has_entries else dict):
         title = "".join([f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps])
         wanted = "a list or an object" if has_entries else "an object"
-        raise UnreadableError(f"{text.limit(title[1:], _MAX_TITLE)}: expected {wanted}, got {type(value).__name__}")
+        raise UnreadableError(
+            f"{text.limit_message(title[1:], _MAX_TITLE)}: expected {wanted}, got {type(value).__name__}"
+        )
     if not rest:
         yield TemplateOrigin(context, site.build_metadata(context), steps, ancestors, site)
     elif has_entries:
@@ -321,7 +323,7 @@ def get_list(tree: Any, *path: str) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def escape(key: str) -> str:
+def escape_key(key: str) -> str:
     """Escape a key for use in a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
 
@@ -339,7 +341,7 @@ FIRST_ROLES = (*LAUNCHERS, "leader", "chief", HEAD)  # suffixes of roles that co
 class GangLabel(msgspec.Struct, frozen=True):
     """A label with the name of a job, which is the gang of its pods.
 
-    The gang's key is namespace/source/value. The values of the labels in `more` follow in it, because jobs of different
+    The gang's key is namespace/source/value, followed by the values of the labels in `more`, because jobs of different
     kinds may share a name, and a job may consist of several gangs.
     """
 

@@ -13,7 +13,7 @@ POD_SPEC = ("spec", "podSpec")  # of a clique
 _DEFAULT_PODS = 1  # operator/internal/webhook/admission/pcs/defaulting/podcliqueset.go
 
 
-def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
+def _list_created_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
     """Yield the pods of a clique: SET-REPLICA-CLIQUE-..., in each replica of the set."""
     part = origin.context.name
     pods = frameworks.get_mapping(origin.ancestors[-1], "spec").get("replicas", _DEFAULT_PODS)
@@ -28,7 +28,7 @@ FRAMEWORK = frameworks.Framework(
             "v1alpha1",
             "PodCliqueSet",
             (frameworks.TemplatePath(("spec", "template", "cliques", frameworks.EACH), pod_spec=POD_SPEC),),
-            create_pods=_create_pods,
+            list_created_pods=_list_created_pods,
         ),
     ),
 )
@@ -40,7 +40,7 @@ FRAMEWORK = frameworks.Framework(
 # creates them (ai-dynamo/dynamo, deploy/operator/internal/dynamo/graph.go and graph_test.go, as of November 2026).
 
 
-def _create_component_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
+def _list_component_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
     """Yield the pods of a component; their number is unknown where each replica has several nodes (`multinode`)."""
     part = origin.context.name
     count = None if origin.parent.get("multinode") else origin.parent.get("replicas", 1)
@@ -53,5 +53,5 @@ DYNAMO = frameworks.WorkloadKind(
     "DynamoGraphDeployment",
     (frameworks.TemplatePath(("spec", "components", frameworks.EACH, "podTemplate")),),
     is_injected=False,
-    create_pods=_create_component_pods,
+    list_created_pods=_list_component_pods,
 )

@@ -1,4 +1,4 @@
-"""JobSet, including those that Kubeflow Trainer v2 creates for TrainJobs."""
+"""JobSets, including those that Kubeflow Trainer v2 creates for TrainJobs."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ def _build_metadata(context: frameworks.TemplateContext) -> frameworks.Controlle
     return frameworks.ControllerMetadata({JOBSET: context.workload, REPLICATED_JOB: context.name}, volumes=volumes)
 
 
-def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
+def _list_created_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
     part, job = origin.context.name, origin.ancestors[-4]
     pods = kubernetes.describe_pods(origin.parent, f"{origin.context.workload}-{part}-0")
     yield msgspec.structs.replace(
@@ -63,7 +63,7 @@ FRAMEWORK = frameworks.Framework(
                 "replicatedJobs", frameworks.EACH, "template", "spec", build_metadata=_build_metadata
             ),
             is_frozen=True,
-            create_pods=_create_pods,
+            list_created_pods=_list_created_pods,
         ),
     ),
     gang_labels=(frameworks.GangLabel(JOBSET, "jobset", (JOB_INDEX,)),),
@@ -83,7 +83,7 @@ RUNTIMES = tuple(
             "template", "spec", "replicatedJobs", frameworks.EACH, "template", "spec", build_metadata=_build_metadata
         ),
         is_injected=False,
-        create_pods=_create_pods,
+        list_created_pods=_list_created_pods,
     )
     for name in ("TrainingRuntime", "ClusterTrainingRuntime")
 )

@@ -30,16 +30,16 @@ def _build_metadata(context: frameworks.TemplateContext) -> frameworks.Controlle
 def _build_mpi_metadata(context: frameworks.TemplateContext) -> frameworks.ControllerMetadata:
     """Build the labels of the mpi-operator v2beta1 (source: pkg/controller/mpi_job_controller.go, defaultLabels).
 
-    Releases after 0.6.0 also give an index to a launcher that runs as a worker. Older releases do not, so the index is
-    ignored here. A launcher with accelerators is a rank without it.
+    Releases after 0.6.0 also give an index to a launcher that runs as a worker. The index is left out here, because
+    older releases give none, and a launcher with accelerators is a rank without an index too.
     """
     return frameworks.ControllerMetadata({JOB: context.workload, ROLE: context.name.lower()})
 
 
-def _make_create_pods(operator: str, *, uses_ssh: bool = False) -> frameworks.CreatePods:
+def _make_list_created_pods(operator: str, *, uses_ssh: bool = False) -> frameworks.ListCreatedPods:
     """Return the function that yields the pods which an operator creates from a template."""
 
-    def create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
+    def list_created_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
         role = origin.context.name.lower()
         index = {} if role == frameworks.LAUNCHER else {REPLICA_INDEX: "0"}
         master = {ROLE: "master"} if role in {"master", "chief"} else {}
@@ -51,7 +51,7 @@ def _make_create_pods(operator: str, *, uses_ssh: bool = False) -> frameworks.Cr
             ssh_volume=_MPI_SSH_VOLUME if uses_ssh else "",
         )
 
-    return create_pods
+    return list_created_pods
 
 
 def _make_job(name: str, specs: str, *, watch: str = "") -> frameworks.WorkloadKind:
@@ -62,7 +62,7 @@ def _make_job(name: str, specs: str, *, watch: str = "") -> frameworks.WorkloadK
         "v1",
         name,
         frameworks.locate_templates(specs, frameworks.EACH, build_metadata=_build_metadata),
-        create_pods=_make_create_pods(controller),
+        list_created_pods=_make_list_created_pods(controller),
         states_size=True,
         watch=watch,
     )
@@ -73,7 +73,7 @@ _MPI_V2 = frameworks.WorkloadKind(
     "v2beta1",
     "MPIJob",
     frameworks.locate_templates("mpiReplicaSpecs", frameworks.EACH, build_metadata=_build_mpi_metadata),
-    create_pods=_make_create_pods(_MPI_OPERATOR, uses_ssh=True),
+    list_created_pods=_make_list_created_pods(_MPI_OPERATOR, uses_ssh=True),
     states_size=True,
 )
 

@@ -32,7 +32,7 @@ def describe_pods(spec: frameworks.Tree, name: str, succeeded: Any = None) -> fr
     )
 
 
-def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
+def _list_created_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
     succeeded = frameworks.get_mapping(origin.ancestors[0], "status").get("succeeded")
     yield describe_pods(origin.parent, origin.context.workload, succeeded)
 
@@ -46,7 +46,7 @@ def _build_stateful_metadata(context: frameworks.TemplateContext) -> frameworks.
     return frameworks.ControllerMetadata(volumes=frameworks.list_claim_volumes(claims))
 
 
-def _create_stateful_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
+def _list_stateful_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
     labels = {_POD_INDEX: "0", _POD_NAME: f"{origin.context.workload}-0"}
     yield frameworks.CreatedPods(count=frameworks.count_replicas(origin.parent), name="-0", labels=labels)
 
@@ -61,7 +61,7 @@ FRAMEWORK = frameworks.Framework(
             "Job",
             _TEMPLATES,
             is_frozen=True,
-            create_pods=_create_pods,
+            list_created_pods=_list_created_pods,
             states_size=True,
             excludes_ended=True,
         ),
@@ -71,7 +71,7 @@ FRAMEWORK = frameworks.Framework(
             "CronJob",
             frameworks.locate_templates("jobTemplate", "spec"),
             is_injected=False,
-            create_pods=_create_pods,
+            list_created_pods=_list_created_pods,
         ),
         frameworks.WorkloadKind("apps", "v1", "Deployment", _TEMPLATES),
         frameworks.WorkloadKind(
@@ -79,7 +79,7 @@ FRAMEWORK = frameworks.Framework(
             "v1",
             "StatefulSet",
             frameworks.locate_templates(build_metadata=_build_stateful_metadata),
-            create_pods=_create_stateful_pods,
+            list_created_pods=_list_stateful_pods,
             states_size=True,
         ),
         frameworks.WorkloadKind("apps", "v1", "ReplicaSet", _TEMPLATES, is_injected=False, states_size=True),
@@ -89,7 +89,7 @@ FRAMEWORK = frameworks.Framework(
             "DaemonSet",
             _TEMPLATES,
             is_injected=False,
-            create_pods=lambda _: iter((frameworks.CreatedPods(count=None, name="-"),)),  # as many as nodes
+            list_created_pods=lambda _: iter((frameworks.CreatedPods(count=None, name="-"),)),  # as many as nodes
         ),
         frameworks.WorkloadKind("", "v1", "ReplicationController", _TEMPLATES, is_injected=False),
     ),

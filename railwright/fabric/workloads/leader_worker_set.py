@@ -25,7 +25,7 @@ def _build_leader_metadata(context: frameworks.TemplateContext) -> frameworks.Co
     )
 
 
-def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
+def _list_created_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
     """Yield leaders and workers. A set without a template for leaders creates them from that for workers.
 
     The admission webhook of LeaderWorkerSet rejects a pod without the annotation for the size.
@@ -55,7 +55,7 @@ FRAMEWORK = frameworks.Framework(
                     ("spec", "leaderWorkerTemplate", "workerTemplate"), build_metadata=_build_metadata
                 ),
             ),
-            create_pods=_create_pods,
+            list_created_pods=_list_created_pods,
         ),
     ),
     gang_labels=(frameworks.GangLabel(NAME, "leader-worker-set", (GROUP_INDEX,)),),

@@ -149,7 +149,7 @@ def _build_size_kind(kind: frameworks.WorkloadKind) -> frameworks.SizeKind:
             return {}
         for origin in origins:
             own = frameworks.get_mapping(origin.template, "metadata")
-            for pods in kind.create_pods(origin):
+            for pods in kind.list_created_pods(origin):
                 metadata = views.ObjectMeta(
                     namespace=owner.namespace,
                     labels_or_none={**_read_texts(own, "labels"), **origin.metadata.labels, **pods.labels},

@@ -11,12 +11,12 @@ _GROUP = "ray.io"
 _HEAD, _WORKER = "head", "worker"  # node types
 
 
-def _make_builder(node_type: str) -> frameworks.BuildMetadata:
+def _make_metadata_builder(node_type: str) -> frameworks.BuildMetadata:
     """Return the function that builds KubeRay's labels (source: controllers/ray/common/pod.go, labelPod)."""
     return lambda context: frameworks.ControllerMetadata({_CLUSTER: context.workload, NODE_TYPE: node_type})
 
 
-def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
+def _list_created_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
     if origin.metadata.labels[NODE_TYPE] == _HEAD:
         yield frameworks.CreatedPods("head", name="-head-", labels={_GROUP_LABEL: "headgroup"})
         return
@@ -32,16 +32,18 @@ def _make_kind(name: str, *steps: str, is_injected: bool = False) -> frameworks.
         "v1",
         name,
         (
-            frameworks.TemplatePath((*steps, "headGroupSpec", "template"), build_metadata=_make_builder(_HEAD)),
+            frameworks.TemplatePath(
+                (*steps, "headGroupSpec", "template"), build_metadata=_make_metadata_builder(_HEAD)
+            ),
             frameworks.TemplatePath(
                 (*steps, "workerGroupSpecs", frameworks.EACH, "template"),
                 name_field="groupName",
-                build_metadata=_make_builder(_WORKER),
+                build_metadata=_make_metadata_builder(_WORKER),
             ),
         ),
         is_injected=is_injected,
         copies_label=True,  # KubeRay copies it into the RayCluster
-        create_pods=_create_pods,
+        list_created_pods=_list_created_pods,
     )
 
 

@@ -57,7 +57,7 @@ def _find_argument(arguments: Sequence[Any], name: str, default: str) -> str:
     return result
 
 
-def _create_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
+def _list_created_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
     task, job = origin.metadata.labels[TASK], origin.context.workload
     plugins = frameworks.get_mapping(origin.ancestors[0], "spec", "plugins")
     yield frameworks.CreatedPods(
@@ -78,7 +78,7 @@ FRAMEWORK = frameworks.Framework(
             "Job",
             frameworks.locate_templates("tasks", frameworks.EACH, build_metadata=_build_metadata),
             is_frozen=True,
-            create_pods=_create_pods,
+            list_created_pods=_list_created_pods,
             states_size=True,
         ),
     ),

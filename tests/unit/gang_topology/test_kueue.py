@@ -53,7 +53,7 @@ def test_kueue_gets_no_topology_if_the_domains_of_the_policy_are_hypernode_level
     assert read_annotations(stored["spec"]) == {}
     assert read_topology(stored["spec"])["reason"]["code"] == "TopologyNoKey"
     (warning,) = [line for line in warnings if "Topology" in line]
-    assert "name there the key of one node label for Kueue" in warning
+    assert "name in placement.domains the key of a node label for Kueue" in warning
 
 
 @pytest.mark.parametrize("mode", ["", '"off"'])

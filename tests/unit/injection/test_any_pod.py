@@ -319,7 +319,7 @@ def test_a_pod_gets_the_same_content_whether_or_not_its_template_was_changed_fir
     if any(isinstance(outcome, plan.Refusal) for outcome in planned):
         refused = next(outcome for outcome in planned if isinstance(outcome, plan.Refusal))
         fates = [
-            plan.plan(template_plan.build_pod(template), by, at) for template in working.read(row, stored).templates
+            plan.plan_pod(template_plan.build_pod(template), by, at) for template in working.read(row, stored).templates
         ]
         assert refused.reason in {fate.reason for fate in fates if isinstance(fate, plan.Refusal)}
         return

@@ -320,7 +320,7 @@ def test_a_sourced_script_leaves_command_and_arguments_unchanged(command, args):
 @pytest.mark.parametrize("by", [fabric(), fabric("    sourceScript: /v/env.sh\n")], ids=["plain", "sourced"])
 def test_lint_reads_the_command_that_follows_a_sourced_script(by):
     tree = pod(gpus(8, command=["bash", "-c", "export NCCL_IB_DISABLE=1; train"]))
-    assert "N31" in [warning.code for warning in admission.plan(decode_pod(tree), by, build_facts()).warnings]
+    assert "N31" in [warning.code for warning in admission.plan_pod(decode_pod(tree), by, build_facts()).warnings]
 
 
 def test_a_container_without_a_command_is_left_unchanged_with_a_warning():

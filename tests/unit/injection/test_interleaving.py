@@ -132,6 +132,6 @@ def test_devices_requested_by_another_injector_are_not_requested_twice(inject, w
     annotations = {} if written is None else {peers.NETWORKS: written}
     before = inject(pod(cpu("first"), gpus(8, "train"), annotations=annotations), POOLS)
     after = admit_pod(before, TWO, AT)
-    attached = network_selection.parse(after["metadata"]["annotations"][peers.NETWORKS], "prod")
+    attached = network_selection.parse_networks(after["metadata"]["annotations"][peers.NETWORKS], "prod")
     asked = [int(read_limits(after, index).get("x.y/vf", "0")) for index in (0, 1)]
     assert sum(asked) == len(attached) == (3 if written == "theirs" else 2)

@@ -263,7 +263,7 @@ WARNINGS = {
         by=fabric("    sourceScript: /v/env.sh\n", rails=NEUTRAL),
     ),
     "library path from elsewhere": Case(
-        ("LD_LIBRARY_PATH from envFrom", "add /a there"),
+        ("LD_LIBRARY_PATH from envFrom", "add /a to the value in envFrom"),
         pod(gpus(8, envFrom=ENV_FROM)),
         by=fabric("    libraryPath: [/a]\n    nccl: {derive: false}\n", rails=NEUTRAL),
     ),

@@ -93,5 +93,5 @@ def test_a_fabric_of_a_plugin_sets_no_variable_of_the_vendor():
 
 def test_a_pod_that_sets_a_variable_of_the_vendor_gets_a_warning():
     env = [{"name": "NCCL_FASTRAK_USE_SNAP", "value": "0"}]
-    outcome = admission.plan(decode_pod(pod(gpus(8, env=env))), TCPXO, build_facts())
+    outcome = admission.plan_pod(decode_pod(pod(gpus(8, env=env))), TCPXO, build_facts())
     assert [warning.code for warning in outcome.warnings] == ["N66"]

@@ -39,7 +39,8 @@ def test_templates_of_every_kind_get_only_devices_and_mounts(row):
     assert len(templates) == len(row.templates)
     for template in templates:
         before, now = (
-            template.origin.path.read(working.resolve_pointer(stored, template.pointer)) for stored in (tree, after)
+            template.origin.path.read_template(working.resolve_pointer(stored, template.pointer))
+            for stored in (tree, after)
         )
         assert now["metadata"] == before["metadata"]
         (container,) = now["spec"]["containers"]
@@ -152,7 +153,7 @@ def test_a_workload_with_a_temporary_problem_gets_its_label_copied_and_a_warning
     assert list_paths(given_)[-1] == f"/metadata/labels/{LABEL_POINTER}"
     assert len(given_.changes) == 1
     assert expected in list_messages(given_)[0]
-    assert "its pods are rejected until then" in list_messages(given_)[0]
+    assert "pods are rejected until this is solved" in list_messages(given_)[0]
 
 
 CLAIM = {"metadata": {"name": "railwright-shm"}, "spec": {"accessModes": ["ReadWriteOnce"]}}

@@ -14,7 +14,7 @@ from railwright.fabric.injection import plan
 
 
 def inject(tree, by, at=None):
-    outcome = plan.plan(admitting.decode_pod(tree), by, at or admitting.build_facts())
+    outcome = plan.plan_pod(admitting.decode_pod(tree), by, at or admitting.build_facts())
     assert isinstance(outcome, plan.Injection), outcome
     return outcome
 
@@ -37,7 +37,7 @@ def gpus(*entries, **more):
 def test_a_warning_about_a_users_variable_names_container_code_value_and_fix():
     policy, tree = admitting.fabric(), admitting.pod(gpus(*build_variables(NCCL_IB_RETRY_CNT="15")))
     assert list_messages(inject(tree, policy)) == ()
-    whole = admission.plan(admitting.decode_pod(tree), policy, admitting.build_facts())
+    whole = admission.plan_pod(admitting.decode_pod(tree), policy, admitting.build_facts())
     (warning,) = list_warnings(tree, policy)
     assert [warning] == [reported.line for reported in whole.warnings]
     assert warning == "N09: container c: NCCL_IB_RETRY_CNT=15: is out of range; it takes 0 to 7"

@@ -47,7 +47,7 @@ def draw_admitted(draw):
     fabric = policies.Fabric(transport=transport, rails=rails, nccl=facts, security=security)
     devices = tuple(f"{prefix}_{n}" for n in range(count))
     host_network = draw(st.booleans())
-    derived = derive.derive(derive.RankFacts(fabric, devices if draw(st.booleans()) else None, host_network))
+    derived = derive.derive_variables(derive.RankFacts(fabric, devices if draw(st.booleans()) else None, host_network))
     nets = tuple(f"net{n + 1}" for n in range(count)) if own and not host_network else ()
     site = rule_types.FabricContext(
         transport=transport,

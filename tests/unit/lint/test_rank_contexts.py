@@ -74,7 +74,7 @@ def test_a_rank_context_has_the_resources_mounts_and_privileges_of_its_container
 
 def test_too_small_shared_memory_is_attributed_to_the_policy_that_set_it():
     by = admitting.fabric("    mounts: {sharedMemory: 256Mi}\n")
-    injected = plan.plan(admitting.decode_pod(admitting.pod(admitting.gpus(8))), by, admitting.build_facts())
+    injected = plan.plan_pod(admitting.decode_pod(admitting.pod(admitting.gpus(8))), by, admitting.build_facts())
     use = rank_contexts.build_full_use(by.document, by.document.fabrics["f"])
     findings = engine.check_ranks(
         rank_contexts.build_context(injected.pod, 0, rank_contexts.JobContext(use=use, networks=()))

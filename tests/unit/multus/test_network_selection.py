@@ -12,7 +12,7 @@ RAIL1 = network_selection.Selection("prod", "lan3", "rail1")
 
 
 def merge(text, ours, namespace):
-    return network_selection.merge(text, network_selection.parse(text, namespace), tuple(ours))
+    return network_selection.merge_networks(text, network_selection.parse_networks(text, namespace), tuple(ours))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def merge(text, ours, namespace):
 )
 def test_annotations_that_name_no_attachment_are_refused_with_item_and_fix(text, said):
     with pytest.raises(network_selection.InvalidNetworksError) as caught:
-        network_selection.parse(text, "team")
+        network_selection.parse_networks(text, "team")
     assert said in str(caught.value)
     assert len(str(caught.value)) < 400
 
@@ -66,7 +66,7 @@ def test_annotations_that_name_no_attachment_are_refused_with_item_and_fix(text,
     ],
 )
 def test_a_clash_of_interfaces_is_found_at_admission_and_names_both(text, said):
-    selections = network_selection.parse(text, "team")
+    selections = network_selection.parse_networks(text, "team")
     with pytest.raises(network_selection.InvalidNetworksError) as caught:
         network_selection.check_interfaces(selections)
     assert said in str(caught.value)
@@ -74,7 +74,7 @@ def test_a_clash_of_interfaces_is_found_at_admission_and_names_both(text, said):
 
 @pytest.mark.parametrize("text", ["a@net9,b,c@rail2", "a,b,c", "a@net1,b", ""])
 def test_attachments_with_different_interface_names_are_accepted(text):
-    network_selection.check_interfaces(network_selection.parse(text, "team"))
+    network_selection.check_interfaces(network_selection.parse_networks(text, "team"))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def summarize(selections) -> list[list]:
 def test_a_value_that_multus_accepts_is_read_as_by_multus_or_refused(text):
     networks = dict(ANSWERS)[text]
     try:
-        parsed = summarize(network_selection.parse(text, "team"))
+        parsed = summarize(network_selection.parse_networks(text, "team"))
     except network_selection.InvalidNetworksError as error:
         parsed = error.problem
     is_later = isinstance(parsed, str) and any(word in parsed for word in LATER)
@@ -146,14 +146,14 @@ def test_a_value_that_multus_accepts_is_read_as_by_multus_or_refused(text):
 @pytest.mark.parametrize("text", [text for text, answer in ANSWERS if answer is None])
 def test_a_value_that_multus_rejects_is_refused_or_stays_first_unchanged(text):
     try:
-        theirs = network_selection.parse(text, "team")
+        theirs = network_selection.parse_networks(text, "team")
     except network_selection.InvalidNetworksError:
         return
     ours = (network_selection.Selection("prod", "lan.2"),)
-    assert network_selection.merge(text, theirs, ours).selections == (*theirs, *ours)
+    assert network_selection.merge_networks(text, theirs, ours).selections == (*theirs, *ours)
 
 
 def test_a_repeated_key_with_null_keeps_the_earlier_string_as_in_go():
     """The result was recorded from Multus 4.2.3."""
-    (selection,) = network_selection.parse('[{"name":"a","interface":"x","interface":null}]', "team")
+    (selection,) = network_selection.parse_networks('[{"name":"a","interface":"x","interface":null}]', "team")
     assert selection.interface == "x"

@@ -54,7 +54,7 @@ EVERY = read_facts(*FACTS_TABLE)
 
 def derive_variables(transport, nccl=EVERY, devices=("mlx5_bond_0",), primary="eth0", *, is_foreign=False):
     fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl, primary_interface=primary)
-    return derive.derive(derive.RankFacts(fabric, devices, is_foreign))
+    return derive.derive_variables(derive.RankFacts(fabric, devices, is_foreign))
 
 
 def settings(*args, **more):
@@ -111,7 +111,7 @@ def derive_library_variables(transport: str, nccl: model.Nccl = model.Nccl(), de
     fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
     return {
         variable.name: variable.value
-        for variable in derive.derive(derive.RankFacts(fabric, devices, False), derive.LIBRARY_RULES)
+        for variable in derive.derive_variables(derive.RankFacts(fabric, devices, False), derive.LIBRARY_RULES)
     }
 
 
@@ -173,6 +173,9 @@ def test_no_address_range_is_derived_on_the_host_network(transport, host_network
     nccl = model.Nccl(address_range="10.0.0.0/8")
     fabric = model.Fabric(transport=model.Transport(transport), rails=ONE, nccl=nccl)
     case = derive.RankFacts(fabric, ("mlx5_bond_0",), host_network)
-    variables = {variable.name for variable in (*derive.derive(case), *derive.derive(case, derive.LIBRARY_RULES))}
+    variables = {
+        variable.name
+        for variable in (*derive.derive_variables(case), *derive.derive_variables(case, derive.LIBRARY_RULES))
+    }
     names = {"NCCL_IB_ADDR_RANGE"} | ({"NVSHMEM_IB_ADDR_RANGE"} if transport == "roce" else set())
     assert variables & {"NCCL_IB_ADDR_RANGE", "NVSHMEM_IB_ADDR_RANGE"} == (set() if host_network else names)

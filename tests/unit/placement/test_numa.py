@@ -31,7 +31,7 @@ def build_shape_zones(rails=EACH, **more):
 def build_zones(*free):
     """Return zones with these devices: build_zones({GPU: 4, rail: 1}, ...)."""
     amounts = ({name: count * 1000 for name, count in here.items()} for here in free)
-    return tuple(numa.Zone(number, resources.freeze(here)) for number, here in enumerate(amounts))
+    return tuple(numa.Zone(number, resources.freeze_amounts(here)) for number, here in enumerate(amounts))
 
 
 def build_demand(gpus, *rails, pool=0):
@@ -136,7 +136,8 @@ def test_the_charged_devices_are_the_requested_ones_in_any_order_of_pods(held, c
     )
     before = numa.build_zones_from_shape(shape, rails, {**FULL, POOL: 3000}, [GPU])
     before = tuple(
-        numa.Zone(zone.node, resources.freeze({**zone.free, POOL: 2000})) if zone.node else zone for zone in before
+        numa.Zone(zone.node, resources.freeze_amounts({**zone.free, POOL: 2000})) if zone.node else zone
+        for zone in before
     )
     after = numa.subtract_usage(before, held)
     for name in (GPU, POOL, *RESOURCES):
@@ -198,7 +199,7 @@ def test_numa_nodes_are_filled_until_the_next_pod_does_not_fit(free, gpus, limit
 def test_numa_nodes_without_devices_change_neither_result_nor_cost():
     """A GB200 node reports a NUMA node for every slice of its GPUs' memory."""
     free = [{GPU: 1000, RESOURCES[0]: 1000}, {GPU: 2000}, {GPU: 2000, RESOURCES[0]: 2000}, {GPU: 2000}, *[{}] * 8]
-    zones = tuple(numa.Zone(node, resources.freeze(here)) for node, here in enumerate(free))
+    zones = tuple(numa.Zone(node, resources.freeze_amounts(here)) for node, here in enumerate(free))
     want = scheduling_request.Demand(accelerators=((GPU, 7000),), pools=((RESOURCES[0], 1000),))
     usage = [{GPU: 7000, RESOURCES[0]: 3000}]
     assert numa.assign_pod(zones, want) == numa.assign_pod(zones[:4], want)

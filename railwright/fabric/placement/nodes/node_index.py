@@ -110,12 +110,12 @@ class NodeStates:
         """Return the present state of a node, as if the pods with the UIDs `absent` were not there."""
         node, shapes = self._cluster.nodes[name], self._document.node_shapes
         shape = model.find_shape(shapes, node.labels) if shapes else None
-        free = resources.freeze(pod_usage.compute_free(name, self._cluster, absent))
+        free = resources.freeze_amounts(pod_usage.compute_free(name, self._cluster, absent))
         has_zones = shape is not None or name in self._cluster.topology_reports
         zones = self._find_zones(node, shape, absent) if has_zones else ((), ())
         facts = shape.name if shape else node.labels.get(_GPU_PRODUCT, ""), free, *zones
         key = *facts, node.allocatable, node.capacity, node.broken_rails, node.schedulable, node.taints
-        return self._states.find(key, lambda: NodeState(node, *facts))
+        return self._states.get_or_compute(key, lambda: NodeState(node, *facts))
 
     def _find_zones(
         self, node: object_info.NodeInfo, shape: model.NodeShape | None, absent: Collection[str]
@@ -129,7 +129,7 @@ class NodeStates:
         cluster, names, report = self._cluster, self._located, self._cluster.topology_reports.get(node.name)
         allocatable: numa.Zones = ()
         if shape is not None:
-            allocatable = self._zones_by_shape.find(
+            allocatable = self._zones_by_shape.get_or_compute(
                 (shape.name, node.allocatable),
                 lambda: numa.build_zones_from_shape(
                     shape, self.fabric.rails, node.allocatable, self._document.accelerators
@@ -346,7 +346,7 @@ def _find_emptied_nodes(view: RequestView, cluster: cluster_state.ClusterState) 
             free.subtract(requests)
         for device in claimable:
             free[device] = state.free.get(device, 0)
-        emptied = msgspec.structs.replace(state, free=resources.freeze(free), zones=state.allocatable_zones)
+        emptied = msgspec.structs.replace(state, free=resources.freeze_amounts(free), zones=state.allocatable_zones)
         return index.evaluate_state(emptied, eligible=True)
 
     emptied: Overrides = {}

@@ -109,7 +109,9 @@ def add_missing_resources(zones: Zones, other_zones: Zones) -> Zones:
 
 def _build_zones(zones: Iterable[tuple[int, Mapping[str, int]]]) -> Zones:
     """Return zones of (number, amounts); () if none has a resource."""
-    built = tuple(Zone(node, resources.freeze(free)) for node, free in sorted(zones, key=operator.itemgetter(0)))
+    built = tuple(
+        Zone(node, resources.freeze_amounts(free)) for node, free in sorted(zones, key=operator.itemgetter(0))
+    )
     return built if any(zone.free for zone in built) else ()
 
 

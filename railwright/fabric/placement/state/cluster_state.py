@@ -301,7 +301,7 @@ class ClusterState:
         """Return the stored object that equals `amounts`. Nodes of one type, and pods of one gang, share it."""
         if len(self._amounts) >= _MAX_AMOUNTS:
             self._amounts.clear()  # existing references stay valid
-        frozen = resources.freeze(amounts)
+        frozen = resources.freeze_amounts(amounts)
         return self._amounts.setdefault(frozen, frozen)
 
     def _complete_nodes(self, changed: Collection[str]) -> None:

@@ -196,5 +196,5 @@ class PodReducer:
         spec = msgspec.structs.replace(pod.spec, node_name="", containers_or_none=None, init_containers=None)
         return views.Pod(
             metadata=msgspec.structs.replace(pod.metadata, resource_version="", annotations_or_none=annotations),
-            spec=self._specs.find(msgspec.json.encode(spec), lambda: spec),
+            spec=self._specs.get_or_compute(msgspec.json.encode(spec), lambda: spec),
         )

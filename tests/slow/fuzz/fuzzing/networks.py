@@ -24,7 +24,7 @@ _OURS = (
 
 
 def merge(text, ours, namespace):
-    return network_selection.merge(text, network_selection.parse(text, namespace), tuple(ours))
+    return network_selection.merge_networks(text, network_selection.parse_networks(text, namespace), tuple(ours))
 
 
 def seeds() -> Iterator[bytes]:
@@ -44,12 +44,12 @@ def check(data: bytes) -> None:
     text = data[1:].decode("utf-8", "replace")
     ours = _OURS[data[0] % len(_OURS)] if data else ()
     try:
-        theirs = network_selection.parse(text, "team")
+        theirs = network_selection.parse_networks(text, "team")
     except network_selection.InvalidNetworksError as error:
         assert len(str(error)) < 600
         return
     merged = merge(text, ours, "team")
-    after = network_selection.parse(merged.text, "team")
+    after = network_selection.parse_networks(merged.text, "team")
     assert after == merged.selections
     assert after[: len(theirs)] == theirs
     assert len(after) == len(theirs) + merged.added
