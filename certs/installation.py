@@ -111,9 +111,9 @@ class InstalledCertificates:
         return [(index, hook.name) for index, hook in self._webhooks[kind] if hook.client_config.ca_bundle != pem]
 
     def list_overwritten_bundles(self) -> Iterator[tuple[events.InvolvedObject, tuple[str, ...], tuple[str, ...]]]:
-        """Yield webhook configuration, webhook names and field managers, where a caBundle differs from the keyring's.
+        """Yield each webhook configuration with a caBundle that is not the keyring's.
 
-        The names are those of the webhooks with such a caBundle. The field managers are the others that wrote it.
+        With it are the names of the webhooks with such a caBundle, and the other field managers that write caBundles.
         """
         for kind, configuration in self.configurations.items():
             names = tuple(name for _, name in self.list_outdated_webhooks(kind, self.keyring.bundle))
@@ -238,7 +238,7 @@ class Rotator:
         self.state: InstalledCertificates | None = None
 
     async def make_step(self, *, renew_ca: bool = False) -> rotation.Step | rotation.Wait:
-        """Read the certificates, and write the next step if it is due. Return it, or how long to wait.
+        """Read the certificates, and write the next step if it is due. Return the step, or how long to wait.
 
         Raises ClusterError. After an ApiError with a status in CONFLICTS, call again.
         """
@@ -255,8 +255,8 @@ class Rotator:
     async def _has_extender(self) -> bool:
         """Return True if the extender's Service exists.
 
-        Helm and kubectl create a Service after the Secrets. A Secret that the rotator made first would have no Helm
-        metadata, and `helm upgrade` would refuse to take it over.
+        The Service shows that Helm or kubectl has created the Secrets, which precede it. A Secret that the rotator made
+        first would have no Helm metadata, and `helm upgrade` would refuse to take it over.
         """
         path = f"/api/v1/namespaces/{self._namespace}/services/{installed_names.EXTENDER}"
         return await watch_wire.find_object(self._client, path, _Object) is not None

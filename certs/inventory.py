@@ -30,7 +30,7 @@ class CertificateSpec:
 
 
 def is_usable_ca(pair: pki.KeyPair, *, now: dt.datetime) -> bool:
-    """True if `pair` can issue certificates now: a valid CA with its private key, of the form that pki signs with."""
+    """True if `pair` can issue certificates now: a valid CA with its private key, of a type that pki signs with."""
     certificate = pki.load_certificate(pair)
     return certificate is not None and pki.is_valid_at(certificate, now) and pki.is_signing_ca(certificate)
 

@@ -136,7 +136,7 @@ def is_valid_at(certificate: x509.Certificate, now: dt.datetime) -> bool:
 
 
 def get_issue_time(pair: KeyPair) -> dt.datetime:
-    """Return when one of railwright's certificates was issued. Raises ValueError for an invalid one."""
+    """Return when one of railwright's certificates was issued. Raises ValueError for invalid PEM."""
     return x509.load_pem_x509_certificate(pair.certificate_pem).not_valid_before_utc + BACKDATED
 
 
@@ -166,7 +166,7 @@ def split_bundle(pem: bytes) -> tuple[bytes, ...]:
 
 
 def find_issuer(chain: bytes, certificates: Iterable[bytes]) -> bytes | None:
-    """Return a certificate of `certificates` that issued any certificate in `chain`; None without one."""
+    """Return the first of `certificates` that issued a certificate in `chain`; None if none did."""
     candidates = tuple(certificates)
     return next((issuer for link in split_bundle(chain) for issuer in candidates if _is_signed_by(link, issuer)), None)
 

@@ -234,7 +234,7 @@ def _plan_removal(situation: Situation) -> Step | Wait | None:
     """Remove all CAs but the active one from the bundle, once no certificate of another CA can be in use.
 
     That is the latest of these times: twice `overlap` after the active CA was issued; for a server, `propagation` after
-    its certificate was issued; for kube-scheduler, which may use a copy of the old certificate, `overlap` after that.
+    its certificate was issued; for kube-scheduler, which may use a copy of its old certificate, `overlap` instead.
     """
     keyring, ca, overlap = situation.keyring, situation.signer, situation.overlap
     if situation.next_ca is not None or ca is None or len(keyring.trusted) < 2:

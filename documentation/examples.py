@@ -43,7 +43,7 @@ def preview_admission(manifest: str, policy: pathlib.Path) -> previews.Admission
 
 
 def format_profiles() -> str:
-    """Return a table of the cloud profiles, with the lengths of the vendor's job and of that with one label."""
+    """Return a table of the cloud profiles, with the lengths of the vendor's job and of the same job with one label."""
     columns = ("profile", "shape", "network", "lines", "topology", "the site installs", "differences", "not verified")
     return "\n".join(
         [
@@ -207,6 +207,6 @@ def _list_diff_lines(before: Mapping[str, Any], after: Mapping[str, Any]) -> Ite
 
 
 def _shorten_list(values: Sequence[str], most: int = 1) -> str:
-    """Return the first values, and the number of the others."""
+    """Return the first values as text, and the number of the others."""
     left = len(values) - most
     return ", ".join(values[:most]) + (f", and {left} more" if left > 0 else "")

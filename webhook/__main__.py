@@ -72,7 +72,7 @@ async def serve(options: settings.Settings) -> int:
 
 
 def _list_watches(state: states.State) -> list[reflector.WatchSpec]:
-    """Return the watches that fill the webhook's caches. `sources.connect` adds that of the policy."""
+    """Return the watches that fill the webhook's caches. `sources.connect` adds the watch of the policy."""
     watch = reflector.WatchSpec
     return [
         watch(resources.NAMESPACES, state.namespaces),

@@ -23,7 +23,7 @@ _MAX_BODY = 7 << 20  # bytes: two objects of the API server's 3 MiB limit, and 1
 
 
 class ApiServer(NamedTuple):
-    """The client of an API server, and the writers of Events and claim templates there."""
+    """A client of the API server, and the two objects that write Events and claim templates with it."""
 
     client: clients.Client
     poster: events.Events
@@ -74,12 +74,12 @@ class Webhook:
         if document is None or current is None:
             return self._build_response(answer)
         if lost := fabric_users.list_removed_labels(current.document, document):
-            users = fabric_users.Users(await self._list_pods(lost), self._state.namespaces.by_key or {})
+            users = fabric_users.Users(await self._list_labelled_pods(lost), self._state.namespaces.by_key or {})
             in_use = fabric_users.explain_uses(lost, users)
             answer = msgspec.structs.replace(answer, warnings=(*answer.warnings, *in_use))
         return self._build_response(answer)
 
-    async def _list_pods(self, labels: Sequence[str]) -> fabric_users.LabelledPods | None:
+    async def _list_labelled_pods(self, labels: Sequence[str]) -> fabric_users.LabelledPods | None:
         """Return the pods with these values of the fabric label; None if the API server does not list them in time."""
         if self._api is None:
             return None

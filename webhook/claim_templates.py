@@ -46,7 +46,7 @@ class _NotWrittenError(Exception):
 class ClaimTemplateController:
     """Writes the claim templates that pods name and that do not exist.
 
-    While `get_problem` returns that the caches are incomplete or old, it writes none for waiting pods.
+    While `get_problem` returns why the caches are incomplete or old, no template of a waiting pod is written.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class ClaimTemplateController:
             raise _NotWrittenError(cause, is_refused=True) from None
 
     def _build_template(self, key: states.Key, pod: views.Pod, policy: policies.Policy) -> object:
-        """Return the template of this name, as the policy in force gives it to the pod. Raises _NotWrittenError."""
+        """Return the template of this name that the policy in force gives to the pod. Raises _NotWrittenError."""
         namespace, name = key
         if (self._state.claim_templates.by_key or {}).get(key) is not None:
             raise _NotWrittenError(

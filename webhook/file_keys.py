@@ -30,8 +30,8 @@ async def read_support(client: clients.Client, set_supported: Callable[[bool], N
             set_supported(await _stores_file_keys(client))
     except (errors.ClusterError, TimeoutError) as error:
         _LOG.warning(
-            "cannot find out whether the API server stores fileKeyRef; its last answer counts, and until the first one "
-            "ranks read files",
+            "cannot find out whether the API server stores fileKeyRef: its last answer is used, or without one ranks "
+            "read their variables from files",
             extra={"fields": {"error": str(error) or "no answer in time"}},
         )
 
@@ -44,20 +44,20 @@ async def watch_support(client: clients.Client, set_supported: Callable[[bool], 
 
 
 async def _stores_file_keys(client: clients.Client) -> bool:
-    """Return True if the API server stores `fileKeyRef`, which can be switched off in any version.
+    """Return True if the API server stores `fileKeyRef`, which a feature gate can switch off in any version.
 
-    Uses the dry run of a PodTemplate: the API server validates its pod like any other, and nothing runs it.
+    Tries it with the dry run of a PodTemplate, which is validated like a pod and creates no pod.
     """
     path = f"/api/v1/namespaces/{installed_names.NAMESPACE}/podtemplates?dryRun=All"
     try:
-        return b'"fileKeyRef"' in await client.post(path, _build_example())
+        return b'"fileKeyRef"' in await client.post(path, _build_example_template())
     except errors.ApiError as error:
         if error.status != _INVALID:
             raise
         return False  # without the field, the variable has no source
 
 
-def _build_example() -> object:
+def _build_example_template() -> object:
     container = {
         "name": "rank",
         "image": "none",

@@ -24,11 +24,10 @@ def post_unwritten_template(poster: events.Events, pod: views.Pod, template: str
 
 
 def post_admission_events(poster: events.Events, answer: reviews.Answer) -> None:
-    """Queue one Event for each message about a pod.
+    """Queue an Event on the pod's owner for the rejection, or for each warning.
 
-    A pod without a controller gets no Event: its creator has read the same message in the response. A success without
-    warnings gets no Event either. The message about a rejection has no name of a pod, so that all pods of one owner
-    share one Event.
+    There is no Event for a pod without a controller: its creator reads the same message in the response. The message
+    about a rejection does not name the pod, so that all pods of one owner share one Event.
     """
     owner = answer.owner
     if owner is None:

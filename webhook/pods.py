@@ -34,15 +34,15 @@ def answer_review(
     """
     if too_large := reviews.reject_too_large(body, reviews.MAX_POD_VALUES):
         named, rejection = too_large
-        return msgspec.structs.replace(rejection, role=reviews.UNKNOWN).complete(named)
+        return msgspec.structs.replace(rejection, role=reviews.UNKNOWN).address_to(named)
     request = reviews.decode_request(_DECODER, body, _KIND)
     if request.operation != "CREATE" or request.sub_resource:
-        return reviews.Answer().complete(request)
+        return reviews.Answer().address_to(request)
     pod = request.object
     if pod is None:
         raise reviews.MalformedError("request.object is missing; a review of a CREATE must have it")
     answer = _answer_pod(request.namespace, pod, len(body), policy, get_facts(request.namespace), cache)
-    return answer.complete(request, pod.metadata.controller if answer.role else None)
+    return answer.address_to(request, pod.metadata.controller if answer.role else None)
 
 
 def _answer_pod(  # noqa: PLR0913, PLR0917 - what an answer depends on
@@ -113,7 +113,7 @@ def _answer_with_warnings(outcome: plan.Injection | plan.Refusal) -> reviews.Ans
 
 def _build_namespace_refusal(title: str, namespace: str) -> plan.Refusal:
     problem = (
-        f"the labels of namespace {namespace} are not known yet, so label {names.FABRIC} there may or may not opt the "
+        f"the labels of namespace {namespace} are not known yet, so its label {names.FABRIC} may or may not opt the "
         "pod in; try again, or set the label on the pod"
     )
     return _build_refusal(title, "namespace-unknown", problem)
@@ -124,5 +124,5 @@ def _build_refusal(title: str, reason: str, problem: str) -> plan.Refusal:
 
 
 def _build_rejection(refusal: plan.Refusal) -> reviews.Answer:
-    rejection = reviews.reject(refusal.message, refusal.reason, refusal.fabric)
+    rejection = reviews.build_rejection(refusal.message, refusal.reason, refusal.fabric)
     return msgspec.structs.replace(rejection, role=reviews.UNKNOWN, problem=refusal.problem)

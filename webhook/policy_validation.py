@@ -1,7 +1,7 @@
 """POST /validate/policy: rejects a ConfigMap with an invalid policy, and lists all its errors.
 
-`railwright.cluster.policies` finds them. If the webhook fails or times out, the API server admits the object unchecked
-(`failurePolicy: Ignore`). An unchecked policy is harmless, because an invalid one never takes effect.
+`railwright.cluster.policies` finds the errors. If the webhook fails or times out, the API server admits the object
+unchecked (`failurePolicy: Ignore`). An unchecked policy is harmless, because an invalid one never takes effect.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _Request = reviews.Request[views.ConfigMap]
 
 
 class ValidatedPolicy(NamedTuple):
-    """The answer to a review, and the policy that it allows; None if it rejects or is about another object."""
+    """The answer to a review, and the allowed policy; None if it is rejected, or the review is about another object."""
 
     answer: reviews.Answer
     document: model.PolicyDocument | None = None
@@ -42,7 +42,7 @@ def answer_review(body: bytes, cluster: shortcomings.Cluster = shortcomings.NOTH
     """
     request = reviews.decode_request(_DECODER, body, _KIND)
     if request.object is None or not _writes_policy(request):
-        return ValidatedPolicy(reviews.Answer().complete(request))
+        return ValidatedPolicy(reviews.Answer().address_to(request))
     text = (request.object.data or {}).get(names.POLICY_KEY)
     if text is None:
         return _build_rejection(request, f"key {names.POLICY_KEY} is missing in data; put the policy there")
@@ -51,11 +51,11 @@ def answer_review(body: bytes, cluster: shortcomings.Cluster = shortcomings.NOTH
         return _build_rejection(request, _format_errors(result.errors))
     missing = shortcomings.find_shortcomings(result.document, cluster)
     warnings = (*missing, *engine.list_policy_warnings(result.document))
-    return ValidatedPolicy(reviews.Answer(warnings=warnings).complete(request), result.document)
+    return ValidatedPolicy(reviews.Answer(warnings=warnings).address_to(request), result.document)
 
 
 async def list_labelled_pods(client: clients.Client, labels: Sequence[str]) -> fabric_users.LabelledPods:
-    """Return the metadata of pods that have one of these fabrics' labels and have not ended. Raises ClusterError."""
+    """Return the metadata of unfinished pods whose fabric label has one of these values. Raises ClusterError."""
     query = {
         "labelSelector": f"{names.FABRIC} in ({','.join(labels)})",
         "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed",
@@ -69,7 +69,7 @@ async def list_labelled_pods(client: clients.Client, labels: Sequence[str]) -> f
 def _writes_policy(request: _Request) -> bool:
     """True if the request writes the policy's ConfigMap. The webhook configuration may select other objects too.
 
-    A ConfigMap that is being deleted does not count: the removal of its finalizers is an update.
+    A ConfigMap that is being deleted does not count: the update that removes its finalizers must succeed.
     """
     if request.object is None or request.object.metadata.deletion_timestamp:
         return False
@@ -82,7 +82,7 @@ def _writes_policy(request: _Request) -> bool:
 
 
 def _format_errors(errors: Sequence[policies.PolicyError]) -> str:
-    """Return one line for each of the first errors, and the number of the others."""
+    """Return one line for each of the first errors, and a line with the number of the others."""
     lines = [f"{texts.format_count(len(errors), 'error')} in {names.POLICY_KEY}:", *map(str, errors[:_MAX_ERRORS])]
     if len(errors) > _MAX_ERRORS:
         lines.append(f"and {len(errors) - _MAX_ERRORS} more; correct these first")
@@ -92,4 +92,4 @@ def _format_errors(errors: Sequence[policies.PolicyError]) -> str:
 def _build_rejection(request: _Request, problem: str) -> ValidatedPolicy:
     message = f"ConfigMap {installed_names.NAMESPACE}/{installed_names.POLICY}: {problem}"
     answer = reviews.Answer(allowed=False, code=_BAD_REQUEST, message=message, reason="policy")
-    return ValidatedPolicy(answer.complete(request))
+    return ValidatedPolicy(answer.address_to(request))

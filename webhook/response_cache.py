@@ -29,7 +29,7 @@ _UNREAD_VARIABLE, _UNREAD_VOLUME = views.EnvVar(), views.Volume(name="?")  # whi
 
 
 class ResponseCache(bounded_cache.BoundedCache[bytes, reviews.Answer]):
-    """Answers by the excerpt of the pod, the version of the policy and that of the cluster facts."""
+    """Answers by the excerpt of the pod, the version of the policy and the version of the cluster facts."""
 
     def __init__(self) -> None:
         super().__init__(_MAX_RESPONSES)
@@ -37,7 +37,7 @@ class ResponseCache(bounded_cache.BoundedCache[bytes, reviews.Answer]):
     def build_entry(
         self, pod: views.Pod, size: int, policy: model.Policy, cluster: facts.ClusterFacts
     ) -> tuple[bytes, views.Pod] | None:
-        """Return the key of a pod of `size` bytes, and its excerpt; None for a pod that is not cached."""
+        """Return the cache key and the excerpt of a pod of `size` bytes; None for a pod that is not cached."""
         if cluster.version is None or size > _MAX_POD:
             return None
         excerpt = policy.compile_once(PlanInputs).build_excerpt(pod)
@@ -64,16 +64,16 @@ class PlanInputs:
         reads_words = (
             self._has_script or commands.may_contain_settings(words) or any(_INTERFACES in word for word in words)
         )
-        unread_volumes = {one.name for one in spec.volumes} - {one.name for one in spec.volumes if _is_read_volume(one)}
+        unread_volumes = {one.name for one in spec.volumes} - {one.name for one in spec.volumes if _reads_volume(one)}
         if labels and not any(one.secret for one in spec.volumes):  # any label may name the job of an ssh volume
             labels = {
                 key: "" if key in _ONLY_PRESENT else value
                 for key, value in labels.items()
-                if key in LABELS or key in _ONLY_PRESENT or _is_own_key(key)
+                if key in LABELS or key in _ONLY_PRESENT or _is_railwright_key(key)
             }
         if annotations:
             annotations = {
-                key: value for key, value in annotations.items() if key in self.annotations or _is_own_key(key)
+                key: value for key, value in annotations.items() if key in self.annotations or _is_railwright_key(key)
             }
         excerpt = functools.partial(self._excerpt_container, unread_volumes=unread_volumes, reads_words=reads_words)
         return views.Pod(
@@ -114,10 +114,10 @@ class PlanInputs:
         return name in self._variables or commands.is_linted_variable(name) or _INTERFACES in name
 
 
-def _is_own_key(key: str) -> bool:
+def _is_railwright_key(key: str) -> bool:
     return key.startswith(keys.PREFIX) or key.endswith(keys.ENDINGS)
 
 
-def _is_read_volume(volume: views.Volume) -> bool:
+def _reads_volume(volume: views.Volume) -> bool:
     sources = (volume.empty_dir, volume.host_path, volume.secret, volume.downward_api)
     return any(source is not None for source in sources) or volume.name.startswith(names.VOLUME_PREFIX)

@@ -40,8 +40,8 @@ class Answer(msgspec.Struct, frozen=True):
     uid: str = ""  # of the request
     dry_run: bool = False
 
-    def complete(self, request: "Request[Any]", owner: views.OwnerReference | None = None) -> "Answer":
-        """Return the answer with the uid of its request. A dry run causes no Event and no claim template."""
+    def address_to(self, request: "Request[Any]", owner: views.OwnerReference | None = None) -> "Answer":
+        """Return the answer with uid and namespace of its request. A dry run causes no Event and no claim template."""
         if request.dry_run:
             return msgspec.structs.replace(self, uid=request.uid, dry_run=True, claimants=())
         return msgspec.structs.replace(self, uid=request.uid, namespace=request.namespace, owner=owner)
@@ -59,7 +59,7 @@ class Answer(msgspec.Struct, frozen=True):
         return b'%b{"uid":%b,%b}}' % (_HEAD, msgspec.json.encode(self.uid), self.encoded or self.encode_without_uid())
 
     def encode_without_uid(self) -> bytes:
-        """Return the response as JSON, without its uid and outer braces."""
+        """Return the response as JSON without uid and outer braces, so that equal pods share it."""
         response: dict[str, Any] = {"allowed": self.allowed}
         if not self.allowed:
             response["status"] = {"code": self.code, "message": self.message}
@@ -93,7 +93,7 @@ class MalformedError(ValueError):
 
 
 class GroupVersionKind(msgspec.Struct, frozen=True):
-    """The kind of an object."""
+    """The API group, version and kind of an object."""
 
     group: str = ""
     version: str = ""
@@ -122,7 +122,7 @@ class Review(msgspec.Struct, Generic[T], frozen=True, rename="camel"):
     request: Request[T] | None = None
 
 
-def reject(message: str, reason: str, fabric: str = "") -> Answer:
+def build_rejection(message: str, reason: str, fabric: str = "") -> Answer:
     """Return an answer that rejects the object. `reason` is the code of the rejection."""
     known = fabric or UNKNOWN
     return Answer(
@@ -137,7 +137,7 @@ def reject(message: str, reason: str, fabric: str = "") -> Answer:
 def decode_request(
     decoder: msgspec.json.Decoder[Review[T]], body: bytes, kind: GroupVersionKind | None = None
 ) -> Request[T]:
-    """Return the request of a review of an object of this kind; None: any kind. Raises MalformedError."""
+    """Return the request of a review, whose object must have this kind (None: any). Raises MalformedError."""
     try:
         review = decoder.decode(body)
     except UNREADABLE as error:
@@ -204,4 +204,4 @@ def reject_too_large(body: bytes, limit: int) -> tuple[Request[Any], Answer] | N
         f"limit is {limit} with label {names.FABRIC}: shorten its lists and annotations, move settings into a "
         f"ConfigMap, or opt out with {names.FABRIC}: {names.FABRIC_NONE}"
     )
-    return request, reject(message, TOO_LARGE)
+    return request, build_rejection(message, TOO_LARGE)

@@ -19,9 +19,9 @@ Key = tuple[str, str]  # namespace, name
 
 
 class _NodeResources(NamedTuple):
-    """Resources of a node: `offered` have an allocatable device; `devices` are names with the number of devices.
+    """Resources of a node: `offered` have an allocatable device, `devices` are names with numbers of devices.
 
-    `by_old` are all resources of a node whose kubelet does not support `fileKeyRef`.
+    `by_old` are all names if the node's kubelet does not support `fileKeyRef`, otherwise none.
     """
 
     offered: frozenset[str]
@@ -48,7 +48,7 @@ def excerpt_node(node: node_views.Node) -> node_views.Node:
 
 
 def _read_resources(node: node_views.Node) -> _NodeResources:
-    """Return the resources of a node. A snapshot may lack the capacity.
+    """Return the resources of a node. Devices are counted by its capacity, or by allocatable in a snapshot without it.
 
     While a device plugin is stopped, kubelet reports 0 allocatable of its resource.
     """
@@ -67,14 +67,14 @@ def _read_resources(node: node_views.Node) -> _NodeResources:
 
 
 def _read_device_classes(template: objects.ResourceClaimTemplate) -> frozenset[str] | None:
-    """Return the DeviceClasses of a claim template; None for one that is as railwright writes it."""
+    """Return the DeviceClasses of a claim template; None if railwright wrote it and nobody has changed it."""
     if claim_templates.has_matching_hash(template.metadata.name, template.spec.spec.devices):
         return None
     return template.device_classes
 
 
 def _list_awaited_templates(pod: views.Pod) -> Mapping[Key, views.Pod]:
-    """Return the pod under the key of each of railwright's claim templates that it names; {} once it has a node."""
+    """Return the pod by each of railwright's claim templates that it names; {} if it has a node or has ended."""
     if pod.spec.node_name or pod.status.has_ended:
         return {}
     return {(pod.metadata.namespace, claim.template): pod for claim in claim_templates.list_railwright_claims(pod)}
@@ -120,7 +120,7 @@ class State:
         return shortcomings.Cluster(self.networks.by_key, self.configurations.by_key, nodes.offered, nodes.devices)
 
     def _combine_nodes(self) -> _ClusterResources:
-        """Return the resources of all nodes together, combined again only after a change of a node."""
+        """Return the resources of all nodes together. Combines them only after a node has changed."""
         if self.nodes.by_key is not None and self.nodes.version != self._all_nodes_version:
             each = self.nodes.by_key.values()
             self._all_nodes = _ClusterResources(
@@ -132,7 +132,10 @@ class State:
         return self._all_nodes
 
     def build_facts(self, namespace: str) -> facts.ClusterFacts:
-        """Return the current facts. Valid until the caller's next await, because the maps are not copied."""
+        """Return the facts of the cluster for pods of a namespace.
+
+        Valid until the caller's next await, because the maps are not copied.
+        """
         nodes = self._combine_nodes()
         return facts.ClusterFacts(
             namespace=namespace,

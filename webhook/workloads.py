@@ -52,13 +52,13 @@ class _WorkloadReview(msgspec.Struct, frozen=True):
 
 
 async def answer_review(body: bytes, policy: policies.Policy | None, get_facts: GetFacts) -> reviews.Answer:
-    """Answer a review. The event loop answers others between two templates. Raises reviews.MalformedError."""
+    """Answer a review. Between two templates the event loop answers other requests. Raises reviews.MalformedError."""
     if too_large := reviews.reject_too_large(body, frameworks.MAX_VALUES):
         named, rejection = too_large
         _find_kind(named.kind)
-        return rejection.complete(named)
+        return rejection.address_to(named)
     request = reviews.decode_request(_DECODER, body)
-    return (await _answer_request(request, _find_kind(request.kind), policy, get_facts)).complete(request)
+    return (await _answer_request(request, _find_kind(request.kind), policy, get_facts)).address_to(request)
 
 
 async def _answer_request(
@@ -80,7 +80,7 @@ async def _answer_request(
         await asyncio.sleep(0)
         outcome = admission.plan_template(template, policy, cluster_facts, review.title)
         if isinstance(outcome, injection_plan.Refusal):
-            return reviews.reject(outcome.message, outcome.reason, outcome.fabric)
+            return reviews.build_rejection(outcome.message, outcome.reason, outcome.fabric)
         plans.append(outcome)
         injected_count += outcome.injection is not None or not outcome.is_enforced
         if injected_count > frameworks.MAX_TEMPLATES:
@@ -90,7 +90,7 @@ async def _answer_request(
                 f"{review.title}: more than {frameworks.MAX_TEMPLATES} of its templates opt in to a fabric; "
                 "use `replicas` for equal templates, or split it into several workloads"
             )
-            return reviews.reject(message, reviews.TOO_LARGE)
+            return reviews.build_rejection(message, reviews.TOO_LARGE)
     await asyncio.sleep(0)
     return _add_topology(review, plans, policy.document)
 
@@ -100,7 +100,7 @@ def _add_topology(
 ) -> reviews.Answer:
     """Answer with the plans of the templates, and with the topology of the gang if the policy states domains.
 
-    The topology is written at creation. An update gets it again if its templates lack it.
+    The topology is written at creation. At an update it is restored in templates that lack it.
     """
     has_fabric = gang_topology.find_fabric(plans, document) is not None
     if review.request.operation == "UPDATE":
@@ -127,7 +127,7 @@ def _find_kind(requested: reviews.GroupVersionKind) -> frameworks.WorkloadKind:
 
 
 def _read_review(request: reviews.Request[Any], kind: frameworks.WorkloadKind) -> _WorkloadReview | reviews.Answer:
-    """Return the decoded review, or the answer about a workload with too many entries: it can only be updated."""
+    """Return the decoded review. With too many entries, return an answer: creation is rejected, an update allowed."""
     if request.object is None:
         raise reviews.MalformedError(f"request.object is missing; a review of {request.operation} must have it")
     is_update = request.operation == "UPDATE" and request.old_object is not None
@@ -140,7 +140,7 @@ def _read_review(request: reviews.Request[Any], kind: frameworks.WorkloadKind) -
     except templates.TooManyEntriesError as error:
         if is_update and before is None:
             return reviews.Answer()
-        return reviews.reject(str(error), reviews.TOO_LARGE)
+        return reviews.build_rejection(str(error), reviews.TOO_LARGE)
     except templates.UnreadableError as error:
         raise reviews.MalformedError(f"the {kind.name} does not decode: {error}") from None
     return _WorkloadReview(request, workload, before)
@@ -175,7 +175,7 @@ def _combine_plans(
 
 
 def build_template_operations(template: templates.Template, changes: Sequence[drafts.Change]) -> list[drafts.Operation]:
-    """Return the JSON Patch operations of a template's changes, with paths in its workload."""
+    """Return the JSON Patch operations of a template's changes, with paths that begin at its workload."""
     operations = drafts.list_operations(changes)
     has_metadata = any(operation["path"].startswith("/metadata/") for operation in operations)
     if has_metadata and template.written.metadata is None:
@@ -269,7 +269,10 @@ def _list_added_resources(policy: policies.Policy | None, cluster_facts: facts.C
 def _answer_without_policy(
     changed_templates: Sequence[templates.Template], cluster_facts: facts.ClusterFacts
 ) -> reviews.Answer:
-    """Copy only the workload's label while there is no policy. Pods without it would run without their network."""
+    """Answer while there is no policy: only the workload's label is copied to the templates.
+
+    Pods without the label would start without their network when there is a policy again.
+    """
     operations = [
         operation
         for template in changed_templates

@@ -1,7 +1,8 @@
 """`railwright preflight`: finds the rails of this container, checks them, and writes files for its libraries.
 
 The result is one line and an exit code, and the line is also in the termination log, where `kubectl describe pod` shows
-it. With --warn every error still writes all files and exits 0, because a missing file stops the ranks' container.
+it. With --warn all files are written and the exit code is 0 after any error, because a missing file would stop the
+ranks' container.
 """
 
 import argparse
@@ -138,7 +139,7 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 def _parse_rail(text: str) -> expected.Rail:
-    """Parse a rail. An interface's name may contain a comma, so it comes last and takes the rest."""
+    """Parse _RAIL_FORM. The interface is last and may contain commas, which names of interfaces may have."""
     head, mark, interface = text.partition(",interface=")
     name, *parts = head.split(",")
     options = {key: value for key, _, value in (part.partition("=") for part in parts)}

@@ -57,7 +57,7 @@ def _check_rail(view: resolution.ContainerView, rail: resolution.ResolvedRail) -
         yield from _check_gid(view, rail, where)
     else:
         missing = "device not found" if rail.name else "no RDMA device left for this rail"
-        yield Problem(where, f"{missing} (found: {_join_names(view.devices)})", _suggest_device(view))
+        yield Problem(where, f"{missing} (found: {_join_names(view.devices)})", _suggest_device_fix(view))
     if rail.rail.interface and rail.interface is None:
         what = f"interface {rail.rail.interface} is not in the pod"
         yield Problem(where, what, "check the network's CNI and the pod's network-status")
@@ -144,7 +144,7 @@ def _check_hca_list(view: resolution.ContainerView, rails: Sequence[resolution.R
 
 
 def _check_order(view: resolution.ContainerView, rails: Sequence[resolution.ResolvedRail]) -> Iterator[Problem]:
-    """Warn if devices were chosen by order alone and others are unused, or if several rails have one device."""
+    """Warn if devices were chosen by order alone and others are unused, or if several rails share a device."""
     by_order = [rail for rail in rails if rail.basis == "order" and rail.device]
     used = Counter(rail.device.name for rail in rails if rail.device)
     left = [
@@ -173,7 +173,7 @@ def _check_common_index(view: resolution.ContainerView, rails: Sequence[resoluti
 # --- device and port --------------------------------------------------------------------------------------
 
 
-def _suggest_device(view: resolution.ContainerView) -> str:
+def _suggest_device_fix(view: resolution.ContainerView) -> str:
     """Return the fix for a missing device.
 
     Device files without any device show that the kernel hides the devices: in mode `exclusive`, a network namespace

@@ -16,7 +16,7 @@ AddressRange = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Rail(NamedTuple):
-    """A rail as the policy states it. `device`, `interface` and `resource` are "" if it does not state them."""
+    """A rail as the policy states it. `device`, `interface` and `resource` are "" if not stated."""
 
     name: str
     device: str = ""

@@ -256,7 +256,7 @@ def _read_connected_routes(
 ) -> Iterator[tuple[str, ipaddress.IPv4Network]]:
     """Yield interface and prefix of each route without a gateway that covers a local address.
 
-    /proc/net/route uses little-endian hexadecimal. A node has a route for each of its pods.
+    /proc/net/route uses little-endian hexadecimal. On the host network it has a route for each pod of the node.
     """
     for line in host.read_lines("/proc/net/route"):
         words = line.split()

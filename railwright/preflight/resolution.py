@@ -50,7 +50,7 @@ class ResolvedRail(NamedTuple):
     def equal_gids(self) -> tuple[hosts.Gid, ...]:
         """The usable GIDs with the address and the type of `gid`, including `gid`.
 
-        The interface of an ending pod may keep the address briefly after the IPAM has assigned it to another one.
+        There may be two: an ending pod's interface keeps its address briefly after the IPAM has given it to this pod.
         """
         first = self.gid
         return tuple(

@@ -257,7 +257,7 @@ async def test_requests_impersonate_the_user_of_the_options_or_the_kubeconfig(
 
 
 @pytest.mark.parametrize("is_relative", [False, True])
-async def test_a_request_is_made_again_with_a_new_token_of_the_credential_plugin(server, folder, is_relative):
+async def test_a_refused_request_is_repeated_with_a_new_token_of_the_credential_plugin(server, folder, is_relative):
     """The relative path of a plugin begins at the kubeconfig, as for kubectl."""
     user = build_exec(folder, {"token": "first"})
     if is_relative:

@@ -130,7 +130,7 @@ async def test_check_with_wait_prints_failures_on_stderr_and_only_the_last_resul
     ],
     ids=["invalid policy", "servers without a valid policy", "network that an operator may create"],
 )
-async def test_check_with_wait_stops_early_only_if_every_failure_needs_a_change(
+async def test_check_with_wait_stops_early_only_if_waiting_ends_none_of_the_failures(
     installation, check, monkeypatch, defects, waits
 ):
     monkeypatch.setattr(command, "_INTERVAL", 0.02)

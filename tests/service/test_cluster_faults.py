@@ -137,7 +137,9 @@ def test_a_mistake_in_a_kubeconfig_is_named_with_its_fix(run, cluster_file, comm
 
 
 @pytest.mark.parametrize(("server", "mistake"), [("webhook", "no file"), ("extender", "a plugin that is missing")])
-async def test_a_server_prints_the_same_message_before_it_starts(clusters, tmp_path, server, mistake):
+async def test_a_server_with_an_unusable_kubeconfig_prints_one_message_and_exits_with_2(
+    clusters, tmp_path, server, mistake
+):
     path = clusters.kubeconfig(mistake, tmp_path)
     code, out, err = await processes.run(server, "--plain-http", "--listen", "127.0.0.1:0", "--kubeconfig", path)
     assert (code, out) == (2, "")

@@ -63,7 +63,7 @@ async def choose_gang(page, key: str) -> None:
 @pytest.mark.parametrize(
     ("width", "height", "scheme"), [(390, 844, "dark"), (1440, 900, "light")], ids=["phone-dark", "laptop-light"]
 )
-async def test_the_page_shows_gangs_and_nodes_at_both_widths_without_accessibility_violations(
+async def test_the_page_shows_gangs_and_nodes_on_phone_and_laptop_without_accessibility_violations(
     chrome, shown, width, height, scheme
 ):
     async with chrome.tab(width, height) as page:

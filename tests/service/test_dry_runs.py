@@ -348,7 +348,7 @@ async def test_lint_injects_a_pod_that_its_namespace_opts_in(run, fabric):
     assert ("error N15 NCCL_IB_HCA=mlx5_9: " in out, "N46" in out) == (bool(fabric), not fabric)
 
 
-async def test_lint_names_the_rejection_by_a_misspelt_fabric_of_the_namespace(run):
+async def test_lint_reports_that_a_misspelt_fabric_in_the_namespace_label_rejects_the_pod(run):
     objects = label_namespace(fabric="rocee")
     pod = {**POD, "metadata": {"name": "p"}}
     code, out, _ = await run(refuse(403, ""), pod, "lint", policy=POLICY, objects=objects, namespace="prod")

@@ -553,7 +553,7 @@ async def test_explain_pod_names_a_label_that_admission_rejects_as_the_cause(clu
     ],
     ids=["disabled", "mode warn"],
 )
-async def test_the_fix_for_a_pod_created_while_nothing_is_injected_is_to_enable_or_enforce_it(
+async def test_the_fix_for_a_pod_created_while_nothing_is_injected_is_to_enable_or_enforce_injection(
     cluster, run, pod_labels, name, data, fix
 ):
     cluster.stored[LATE] = build("late", labels=LABEL, spec=JOB)

@@ -36,6 +36,6 @@ async def test_a_server_has_the_policy_and_the_objects_of_its_files(tmp_path):
     ],
     ids=["policy", "empty", "object", "binary"],
 )
-async def test_a_file_that_cannot_be_used_is_an_error_with_its_place(tmp_path, files, says):
+async def test_an_unusable_file_is_an_error_with_its_path_or_line(tmp_path, files, says):
     with pytest.raises(errors.ConfigurationError, match=says):
         await connect(tmp_path, **files)

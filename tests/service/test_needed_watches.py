@@ -86,7 +86,7 @@ async def test_a_webhook_without_rights_for_claims_is_ready_and_reports_the_miss
     assert not running.origin.is_denied(resources.CLAIM_TEMPLATES)
 
 
-async def test_a_webhook_without_the_rights_stays_ready_while_the_api_server_fails(running, stub):
+async def test_a_webhook_without_rights_for_claims_stays_ready_while_the_api_server_fails(running, stub):
     """A denial holds until a request succeeds: an API server that restarts gives other errors for a while."""
     denied = {"/apis/resource.k8s.io/v1/resourceclaimtemplates"}
     await running.use(PLAIN)

@@ -125,7 +125,7 @@ async def test_an_unreadable_object_is_left_out_and_counted(stub, watch, caplog)
 
 
 @pytest.mark.parametrize("answer", [status(410), [event("ERROR", status(410))]], ids=["request", "stream"])
-async def test_a_list_after_410_changes_only_different_objects_in_the_cache(stub, watch, answer):
+async def test_a_list_after_410_updates_only_objects_that_differ_from_those_in_the_cache(stub, watch, answer):
     stub.lists.extend(
         [
             listing(node("same", 1), node("changed", 2), node("gone", 3), node("again", 4), version=5),
@@ -158,7 +158,7 @@ async def test_a_deeply_nested_object_does_not_hide_other_objects(stub, watch):
     assert (cache.replaced, restarts) == (1, [])
 
 
-async def test_a_first_list_can_be_read_in_parts(stub, watch):
+async def test_a_gradual_sink_gets_the_first_list_object_by_object(stub, watch):
     first = listing(node("a"), node("gone"), version=5, more="next")
     stub.lists.extend([first, status(410), listing(node("a"), node("b"), version=6)])
     stub.watches.append([None])

@@ -23,7 +23,7 @@ async def test_bodies_in_any_parts_are_received_whole_with_and_without_tls(tmp_p
                 assert (answer.status, answer.body == body) == (200, True)
 
 
-async def test_each_request_without_a_body_is_answered():
+async def test_several_requests_without_a_body_are_answered_on_one_connection():
     """All of them share one stream of aiohttp's."""
     async with shell.running() as server:
         caller = await server.open()

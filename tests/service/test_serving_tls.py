@@ -17,7 +17,7 @@ def options(certificate, key):
     return f"--tls-cert={certificate}", f"--tls-key={key}"
 
 
-async def test_callers_speak_tls_1_2_or_newer_and_http_1_1(tmp_path):
+async def test_callers_with_tls_1_2_or_1_3_are_answered_over_http_1_1(tmp_path):
     authority = shell.Authority(tmp_path)
     async with shell.running(shell.ECHO, *authority.write_options("a")) as running:
         context = authority.context()
@@ -121,7 +121,7 @@ async def test_callers_of_a_client_ca_without_key_identifiers_are_accepted(tmp_p
         assert (await opened.ask(b"1")).body == b"1"
 
 
-async def test_a_server_does_not_start_with_a_certificate_that_cannot_work(tmp_path):
+async def test_a_server_does_not_start_with_a_certificate_that_does_not_match_its_key(tmp_path):
     authority = shell.Authority(tmp_path)
     certificate, key = shell.write_pair(tmp_path, authority.leaf("a"))
     key.write_bytes(authority.leaf("b").key_pem)

@@ -20,7 +20,7 @@ def wheel(tmp_path_factory):
     return path
 
 
-def test_the_wheel_has_four_packages_and_the_licence_alone(wheel):
+def test_the_wheel_contains_only_four_packages_and_the_licence(wheel):
     with zipfile.ZipFile(wheel) as archive:
         folders = {name.split("/")[0] for name in archive.namelist()}
         (licence,) = [name for name in archive.namelist() if name.endswith(".dist-info/licenses/LICENSE")]

@@ -122,7 +122,7 @@ def test_forged_owners_share_the_event_limit_of_their_namespace():
     ],
     ids=["a path", "no namespace", "a long name", "a long uid"],
 )
-def test_an_event_about_an_invalid_reference_is_not_sent(about):
+def test_an_event_with_an_invalid_object_reference_is_not_sent(about):
     board = Board()
     board.add("forged", msgspec.structs.replace(ABOUT, **about))
     board.add("x" * 5000)

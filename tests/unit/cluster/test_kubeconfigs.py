@@ -50,7 +50,7 @@ def test_an_invalid_kubeconfig_gives_the_default_namespace(tmp_path, text, caplo
     assert caplog.text == ""  # the library would log `Config not found`
 
 
-async def test_the_first_of_several_files_that_sets_a_current_context_or_a_name_counts(files):
+async def test_of_several_kubeconfigs_the_first_with_a_current_context_or_with_an_entry_of_a_name_counts(files):
     """The library takes the current context of the last file."""
     for context in (None, "other"):
         access = await kubeconfigs.load(files, context)

@@ -152,7 +152,7 @@ async def test_a_copy_of_another_policy_object_is_always_replaced():
         assert len(cluster.written) == 1
 
 
-async def test_a_replica_compares_again_after_a_conflict():
+async def test_a_policy_is_stored_although_the_first_write_meets_a_conflict():
     cluster = ApiServer()
     cluster.conflicts = 1
     await write(cluster, build_config_map(GOOD))

@@ -375,6 +375,6 @@ def test_an_hca_list_selects_the_devices_that_nccl_selects():
         assert chosen == case["selected"], case["value"]
 
 
-def test_the_line_has_no_empty_list_if_no_rail_is_without_a_warning():
+def test_the_result_line_lists_no_rails_if_every_rail_has_a_warning():
     problem = checks.Problem("rail0", "has no address", "add one", stated=False)
     assert checks.format_result(None, (), [problem]) == "0 rails ready; warning: rail0: has no address: add one"

@@ -47,7 +47,7 @@ ADDRESSES = {  # text, and host, port and whether it is of this host
 }
 
 
-def test_an_address_is_read_and_written_back(files):
+def test_a_listen_address_is_parsed_and_formatted_unchanged(files):
     for text, expected in ADDRESSES.items():
         listen = settings.parse("webhook", [*files, "--listen", text]).listen
         assert (listen.host, listen.port, listen.is_loopback) == expected

@@ -150,7 +150,7 @@ PLACES = list(list_places(RICH))
 
 @pytest.mark.examples
 @pytest.mark.parametrize("name", POLICIES)
-def test_the_answer_from_an_excerpt_equals_that_from_the_whole_pod_for_any_field(name):
+def test_the_answer_from_an_excerpt_equals_that_from_the_whole_pod_after_a_change_of_any_field(name):
     """Each string becomes some of WORDS, each other value some of VALUES; which ones depends on the policy."""
     by, turn = POLICIES[name], list(POLICIES).index(name)
     for number, (path, is_key) in enumerate(PLACES):

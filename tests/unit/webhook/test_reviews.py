@@ -35,7 +35,7 @@ def raw(tree: object) -> bytes:
 
 
 def sent(answered: reviews.Answer, uid: str = "u-1") -> dict:
-    answer = json.loads(answered.complete(reviews.Request(uid=uid)).body)
+    answer = json.loads(answered.address_to(reviews.Request(uid=uid)).body)
     assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     return answer["response"]
 

@@ -346,7 +346,9 @@ def test_a_body_without_a_workload_review_is_malformed_with_the_reason(body, exp
         ("none", 10_000, ""),
     ],
 )
-def test_a_workload_has_at_most_1000_templates_of_which_128_opt_in_unless_it_opts_out(label, count, rejection):
+def test_more_than_1000_templates_or_more_than_128_opted_in_are_rejected_unless_the_workload_opts_out(
+    label, count, rejection
+):
     response = working.get_response(working.review(VOLCANO, build_tasks(label, count)), BY)
     assert response["allowed"] == (not rejection)
     assert rejection in response.get("status", {}).get("message", "")
