@@ -1,7 +1,7 @@
 """Counts the devices of rails for metrics.
 
 Counting visits all nodes, so it runs in batches between requests. A scrape reads the last count. A device is dead if it
-is in capacity but not in allocatable: its plugin reports it unhealthy or does not run, or its slice has a taint on it.
+is in capacity but not in allocatable: its plugin reports it unhealthy or does not run, or its ResourceSlice taints it.
 Devices of claims count as those of device plugins. Rails that share a pool are counted together, because the rail of an
 allocated device is unknown.
 """

@@ -97,7 +97,7 @@ class PrioritizeBody:
         self._held = 0  # bytes of the task, and of the names that `extend` has found
 
     def __len__(self) -> int:
-        """Return about how many bytes are kept, for the server's limit of all bodies. `read` does not change it."""
+        """Return about how many bytes are kept, for the server's limit of all bodies. Reading them changes nothing."""
         return len(self._rest) + self._held
 
     def extend(self, part: bytes, /) -> None:
@@ -124,7 +124,7 @@ class PrioritizeBody:
         self._add_named(texts)
         self._held += _KEPT_NAME * (len(self._nodes) - count)
 
-    def read(self) -> tuple[Task, Sequence[str]]:
+    def read_task_and_nodes(self) -> tuple[Task, Sequence[str]]:
         """Return the task and the names of its candidate nodes, each once. Raises decoding.MalformedError."""
         if self._task is not None:
             self._add_named([self._rest])
@@ -204,7 +204,7 @@ class Volcano:
 
     def prioritize(self, body: PrioritizeBody) -> bytes:
         """Answer POST /volcano/prioritize: scores of 0..100, times 10 to outweigh those of Volcano's plugins."""
-        task, nodes = body.read()
+        task, nodes = body.read_task_and_nodes()
         request = self._build_request(task, nodes)
         if request is None:
             return encode_priorities(dict.fromkeys(nodes, 0.0))

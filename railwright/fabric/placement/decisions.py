@@ -93,7 +93,7 @@ class Decision(msgspec.Struct, frozen=True):
         return [name for name in self.view.request.nodes if name in in_leaf]
 
 
-def decide(
+def decide_on_pod(
     gang: gang_status.GangStatus,
     view: node_index.RequestView,
     planning_view: node_index.RequestView,

@@ -60,7 +60,7 @@ class PlacementEngine:
         if gang.planning_request != request.requests:
             index = self._get_index(request, gang.planning_request, gang)
             planning_view = node_index.build_view(request, index, self._cluster)
-        return decisions.decide(gang, view, planning_view, memory, self._cluster)
+        return decisions.decide_on_pod(gang, view, planning_view, memory, self._cluster)
 
     # --- what is refused --------------------------------------------------------------------------------------
 

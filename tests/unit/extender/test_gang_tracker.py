@@ -224,7 +224,7 @@ def test_a_gang_admitted_under_two_versions_of_the_policy_is_reported_once():
 
 
 @pytest.mark.parametrize("record", ["", "{", '{"policy": 1}', json.dumps({"policy": "x" * 100})])
-def test_an_invalid_record_is_not_a_policy_version(record):
+def test_a_pod_with_an_invalid_record_does_not_count_as_admitted_under_another_policy(record):
     site = Site(build_leaves(a=2), 2)
     admit(site, record, OLD)
     assert site.look() == []

@@ -16,7 +16,7 @@ def read_in_parts(body: bytes, size: int = 256_000) -> tuple[volcano.Task, list[
     received = volcano.PrioritizeBody()
     for start in range(0, len(body), size):
         received.extend(body[start : start + size])
-    return received.read()
+    return received.read_task_and_nodes()
 
 
 def build_large(nodes: int, size: int) -> tuple[bytes, list[str]]:
@@ -46,7 +46,7 @@ def test_only_the_node_names_of_a_large_request_are_kept():
     for start in range(0, len(body), 50_000):
         received.extend(body[start : start + 50_000])
         assert len(received) < 200_000
-    assert received.read()[1] == names
+    assert received.read_task_and_nodes()[1] == names
 
 
 def test_kept_node_names_count_towards_the_size_limit_of_a_request():
@@ -55,7 +55,7 @@ def test_kept_node_names_count_towards_the_size_limit_of_a_request():
     received.extend(f'{{"task":{TASK},"nodes":[{listed}]}}'.encode())
     counted = len(received)
     assert counted > 10_000 * 253
-    received.read()
+    received.read_task_and_nodes()
     assert len(received) == counted, "the server subtracts at the end what it has added"
 
 

@@ -247,7 +247,7 @@ def test_members_of_a_segment_follow_the_first_one_to_its_domain(taken):
     assert filter_nodes(site, ranks[2], ["a-00"]) == (["a-00"], {}), "none has been bound"
 
 
-def test_another_domain_is_tried_when_a_member_of_a_segment_asks_again():
+def test_filter_returns_another_domain_when_the_first_pod_of_a_segment_is_tried_again():
     """A plugin or another extender refuses the nodes of the planned one."""
     site, ranks = start_segments()
     left = [filter_nodes(site, ranks[0], ["a-00", "a-01", "a-02", "a-03", "b-00"])[0] for _ in range(3)]
@@ -255,7 +255,7 @@ def test_another_domain_is_tried_when_a_member_of_a_segment_asks_again():
     assert filter_nodes(site, ranks[0], ["a-00"])[0] == ["a-00"]
 
 
-def test_an_announcement_rules_out_domains_only_for_a_pod_that_the_watch_has_shown():
+def test_an_announced_pod_fixes_the_domain_of_its_segment_only_if_the_watch_has_shown_the_pod():
     site, ranks = start_segments()
     forged = placing.change_pod(build_pod("w-0", group="g"), metadata={"uid": "forged"})
     assert site.allocate(forged, "b-05") == ""

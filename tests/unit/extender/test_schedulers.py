@@ -95,7 +95,7 @@ def integers(**scores: float) -> dict[str, int]:
     return {row["Host"]: row["Score"] for row in json.loads(kube_scheduler.encode_priorities(scores))}
 
 
-def test_close_scores_get_one_integer_and_another_leaf_costs_five_points():
+def test_nearly_equal_scores_become_the_same_integer_and_a_node_of_another_leaf_gets_five_less():
     assert integers(a=96.1, b=96.0, c=95.9) == {"a": 10, "b": 10, "c": 10}
     another_leaf = score_terms.LOCALITY_WEIGHT * (decisions.TARGET - decisions.PLANNED)
     numa_split, one_rail_of_eight = score_terms.NUMA.weight / 2, score_terms.RAILS.weight / 8

@@ -131,10 +131,10 @@ def test_the_first_list_of_workloads_is_not_in_memory_at_once():
     source = reflector.Reflector(None, spec)
     with mock.patch.object(watch_wire, "read_pages", write_pages):
         tracemalloc.start()
-        asyncio.run(source._list())
+        asyncio.run(source._list_objects())
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert source.objects == 1000
+    assert source.object_count == 1000
     assert state.cluster.get_gang_size(membership.GangKey("/ReplicaSet/r9-9/"), observed=1) == 2
     assert peak < 5_000_000
 
@@ -172,4 +172,4 @@ def test_a_job_with_too_many_values_is_ignored():
     source = reflector.Reflector(None, spec, lambda *counted: skipped.append(counted))
     tree = {"metadata": {"name": "j", "uid": "u"}, "spec": {"tasks": [{}] * (frameworks.MAX_VALUES + 1)}}
     asyncio.run(source._apply_event(msgspec.json.encode({"type": "ADDED", "object": tree})))
-    assert (source.objects, skipped) == (0, [(spec.kind.name, "skipped")])
+    assert (source.object_count, skipped) == (0, [(spec.kind.name, "skipped")])

@@ -35,13 +35,13 @@ def test_placement_counts_the_rails_that_admission_gives():
         assert find_counted(pod(rails)) == planned.rails, rails
 
 
-def test_placement_ignores_an_invalid_annotation():
+def test_placement_ignores_an_invalid_rails_annotation():
     for rails in ("", "0", "5", "bogus", "rail0,bogus", "rail2-rail0", "rail0,,rail1", "-", "99999999999999999999"):
         assert isinstance(admitting.plan_pod(pod(rails), POLICY), plan.Refusal), rails
         assert find_counted(pod(rails)) == RAILS
 
 
-def test_a_record_takes_precedence_over_the_annotation():
+def test_the_rails_in_a_record_take_precedence_over_the_rails_annotation():
     assert find_counted(pod("1", {"rails": ["rail1", "rail2"]})) == ("rail1", "rail2")
     assert find_counted(pod("1", {"rails": []})) == ()
     assert find_counted(pod("1", {"rails": ["gone"]})) == ("rail0",)

@@ -90,7 +90,7 @@ def test_a_refusal_for_an_interface_name_that_a_rail_has_names_the_entry_of_the_
     )
 
 
-def test_a_clash_between_rails_caused_by_the_users_networks_asks_for_a_policy_change():
+def test_the_refusal_of_two_rails_with_one_interface_name_names_interface_in_the_policy():
     """The policy is valid: only a network of the user shifts the rail's automatic name."""
     policy = fabric(rails="[{name: rail0, network: prod/lan2}, {name: rail1, network: prod/lan3, interface: net2}]")
     message = get_refusal(pod(annotations={NETWORKS: "a@ok"}), policy)

@@ -257,7 +257,7 @@ def test_an_authors_nvlink_channel_claim_is_kept_beside_the_claims_of_rails(poli
     assert admit_pod(copy.deepcopy(once), policy, WITH_CHANNEL) == once
 
 
-def test_nccl_variables_for_memory_over_nvlink_are_set():
+def test_ranks_get_nccl_cumem_enable_only_in_a_fabric_with_nvlink_domains():
     assert read_env(admit_pod(rank(), nvlink_fabric()))["NCCL_CUMEM_ENABLE"] == "1"
     assert "NCCL_CUMEM_ENABLE" not in read_env(admit_pod(rank(), fabric()))
 

@@ -183,7 +183,7 @@ def list_library_variables(tree: dict) -> dict:
     }
 
 
-def test_missing_variables_of_a_pod_with_nvshmem_are_added():
+def test_a_pod_that_sets_an_nvshmem_variable_gets_the_derived_nvshmem_variables():
     after = admit_pod(pod(gpus(8, env=[{"name": "NVSHMEM_DEBUG", "value": "INFO"}])), fabric(FACTS))
     assert list_library_variables(after) == {
         "NVSHMEM_DEBUG": "INFO",
@@ -288,7 +288,7 @@ def test_library_directories_are_appended_to_those_of_the_container():
     ],
     ids=["valueFrom", "envFrom"],
 )
-def test_a_library_path_from_elsewhere_is_kept_with_a_warning(container):
+def test_a_library_path_from_valuefrom_or_envfrom_is_kept_with_a_warning(container):
     tree = pod(gpus(8, **container))
     assert "VariablesLeftToEnvFrom" in [warning.code for warning in plan_pod(tree, WITH_LIBRARIES).warnings]
     assert (" valueFrom" if "env" in container else " envFrom") in read_skipped(admit_pod(tree, WITH_LIBRARIES))[

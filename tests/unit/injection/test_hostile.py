@@ -39,7 +39,7 @@ def build_pod_of_many_terms(size: int) -> dict:
         (build_pod_of_many_terms, fabric("    resolve: always\n", top=SHAPES)),
     ],
 )
-def test_planning_a_pod_twice_as_large_takes_twice_as_many_calls(build, policy):
+def test_planning_a_pod_of_twice_the_size_takes_at_most_two_and_a_half_times_as_many_calls(build, policy):
     small, large = build(300), build(600)
     plan_pod(small, policy)  # what all plans share is computed by the first
     assert call_counts.count(lambda: plan_pod(large, policy)) < 2.5 * call_counts.count(lambda: plan_pod(small, policy))

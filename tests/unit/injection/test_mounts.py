@@ -103,7 +103,7 @@ def test_a_pod_whose_own_volume_has_the_name_of_railwrights_is_rejected():
         assert volume["name"] in get_refusal(pod(build_memory_container(), volumes=[volume]), MOUNTED)
 
 
-def test_mounts_and_amounts_of_the_author_are_kept():
+def test_mounts_and_resource_requests_of_the_author_are_kept():
     own = {"name": "own", "mountPath": "/usr/local/vendor"}
     container = build_memory_container(volumeMounts=[own])
     container["resources"]["limits"]["hugepages-2Mi"] = "2Mi"

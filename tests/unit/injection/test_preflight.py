@@ -75,7 +75,7 @@ def test_the_preflight_requests_the_devices_of_one_target_container():
     assert preflight(admit_pod(skipping, fabric(ON)))["resources"]["limits"] == {"nvidia.com/mlx5_0": "3"}
 
 
-def test_the_preflight_gets_an_option_if_several_containers_request_devices():
+def test_the_preflight_gets_the_option_several_containers_if_several_request_injected_devices():
     assert parse_arguments(admit_pod(pod(), fabric(ON))).several_containers is False
     both = pod(gpus(4, "a"), gpus(4, "b"), annotations={"railwright.io/containers": "a,b"})
     assert parse_arguments(admit_pod(both, fabric(ON))).several_containers is True

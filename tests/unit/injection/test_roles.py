@@ -369,7 +369,7 @@ def test_a_volcano_task_without_gpus_gets_open_mpi_settings_only_if_its_name_is_
 
 
 @pytest.mark.parametrize("name", LAUNCHERS)
-def test_placement_ranks_the_launcher_first_that_admission_recognizes(name):
+def test_the_pod_that_admission_recognizes_as_launcher_has_the_first_rank_in_placement(name):
     first, ranks, *others = [
         membership.find_rank(admitting.decode_pod(build_task_pod(task))) for task in (name, "ranks", *OTHERS)
     ]
@@ -382,7 +382,7 @@ def test_placement_ranks_the_launcher_first_that_admission_recognizes(name):
 DEFAULT = "kubectl.kubernetes.io/default-container"
 
 
-def test_a_launcher_that_is_not_the_first_container_gets_open_mpi_settings():
+def test_a_launcher_container_after_a_sidecar_gets_open_mpi_settings():
     after = admit_pod(pod(cpu("acme-agent"), cpu("launcher"), labels=LAUNCHER), FOR_MPI)
     _, launcher = after["spec"]["containers"]
     assert {entry["name"] for entry in launcher["env"]} == OPEN_MPI

@@ -146,7 +146,7 @@ def test_an_unnamed_volcano_task_has_the_name_volcano_will_give_it():
         ),
     ],
 )
-def test_a_workload_with_a_temporary_problem_gets_its_label_copied_and_a_warning(by, at, expected):
+def test_templates_get_the_label_and_a_warning_if_a_network_is_missing_or_the_namespace_is_unknown(by, at, expected):
     (given_,) = working.plan_templates(
         DEPLOYMENT, working.build_workload(DEPLOYMENT, working.build_template(), label="f"), by, at
     )
@@ -196,7 +196,7 @@ def test_a_volcano_template_gets_a_mount_beside_the_volumes_of_its_job():
     assert [volume["name"] for volume in spec["volumes"]] == ["railwright-shm"]
 
 
-def test_malformed_volume_claim_templates_do_not_prevent_the_devices():
+def test_a_workload_with_malformed_volume_claim_templates_gets_its_devices():
     for malformed in (None, 7, "x", {}, [None, 7, {"metadata": None}, {"metadata": {"name": 7}}]):
         for row, spec in (
             (working.get_kind("StatefulSet.apps"), {"volumeClaimTemplates": malformed}),

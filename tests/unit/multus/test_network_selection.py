@@ -65,7 +65,7 @@ def test_annotations_that_name_no_attachment_are_refused_with_item_and_fix(text,
         ("a@lo", "which is the loopback interface; rename it"),
     ],
 )
-def test_a_clash_of_interfaces_is_found_at_admission_and_names_both(text, said):
+def test_two_attachments_with_the_same_interface_name_are_refused_with_both_names(text, said):
     selections = network_selection.parse_networks(text, "team")
     with pytest.raises(network_selection.InvalidNetworksError) as caught:
         network_selection.check_interfaces(selections)
@@ -133,7 +133,7 @@ def summarize(selections) -> list[list]:
 
 
 @pytest.mark.parametrize("text", [text for text, answer in ANSWERS if answer is not None])
-def test_a_value_that_multus_accepts_is_read_as_by_multus_or_refused(text):
+def test_a_networks_annotation_that_multus_accepts_is_read_as_by_multus_or_refused(text):
     networks = dict(ANSWERS)[text]
     try:
         parsed = summarize(network_selection.parse_networks(text, "team"))
@@ -144,7 +144,7 @@ def test_a_value_that_multus_accepts_is_read_as_by_multus_or_refused(text):
 
 
 @pytest.mark.parametrize("text", [text for text, answer in ANSWERS if answer is None])
-def test_a_value_that_multus_rejects_is_refused_or_stays_first_unchanged(text):
+def test_attachments_that_multus_rejects_are_refused_or_kept_unchanged_before_the_added_ones(text):
     try:
         theirs = network_selection.parse_networks(text, "team")
     except network_selection.InvalidNetworksError:

@@ -28,7 +28,7 @@ def test_a_range_includes_both_ends_and_nothing_beyond():
             assert row.allows(str(bad)) == (str(bad) == row.default_text), (row.name, bad)
 
 
-def test_every_word_is_allowed_and_its_case_counts_only_in_case_sensitive_rows():
+def test_each_word_of_a_list_is_allowed_in_any_case_unless_the_variable_is_case_sensitive():
     for row, value in [(word, value) for word in WORDS for value in word.allowed.values]:
         assert row.allows(value), (row.name, value)
         if value.isalpha():

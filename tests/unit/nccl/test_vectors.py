@@ -46,14 +46,14 @@ def test_unusual_numbers_are_read_as_by_strtoll():
 
 
 @given(st.text(alphabet="^=,:ml x5_019", max_size=30))
-def test_any_text_is_read_and_selects_only_existing_devices(value):
+def test_a_device_list_of_any_text_selects_only_existing_devices(value):
     assert set(select_devices(value, DEVICES)) <= set(DEVICES)
     if not value.startswith("^"):
         left = parsing.parse_list("^" + value)
         assert [d for d in DEVICES if not left.selects(d)] == select_devices(value, DEVICES)
 
 
-def test_at_most_32_devices_and_16_interfaces_are_read():
+def test_at_most_32_devices_or_16_interfaces_of_a_list_are_read():
     many = ",".join(f"=d{n}".lstrip("=") for n in range(40))
     assert len(parsing.parse_list("=" + many).entries) == 32
     assert select_devices("=" + many, ["d31", "d32"]) == ["d31"]

@@ -109,7 +109,7 @@ def draw_clusters(draw):
 
 
 @given(draw_clusters(), st.integers(2, 40), st.data())
-def test_a_decision_with_memory_equals_one_without_while_no_other_gang_is_placed(cluster, size, data):
+def test_the_gang_memory_changes_no_decision_while_no_other_gang_is_placed(cluster, size, data):
     nodes, others = cluster
     state = build_cluster(nodes, others, {"train/gang": size})
     placement_engine = RememberingEngine(state)

@@ -184,7 +184,7 @@ def test_a_slot_is_split_if_it_uses_more_numa_nodes_than_on_an_empty_node(pods, 
 # --- the node index -------------------------------------------------------------------------------------------
 
 
-def test_an_index_is_updated_when_the_policys_rail_resources_change_back():
+def test_an_index_of_earlier_rail_resources_is_updated_when_it_is_used_again():
     state = build_cluster([build_node("n")])
     indexes = engine.PlacementEngine(state)
     request = build_request(build_pod_with("p", {GPU: "8"}), ["n"])

@@ -103,7 +103,7 @@ def test_resources_missing_from_a_report_come_from_the_shape():
 # --- what is taken ----------------------------------------------------------------------------------------
 
 
-def test_a_pod_with_gpus_but_no_rails_is_charged_to_the_lowest_numa_node_with_room():
+def test_a_pod_with_gpus_but_no_rails_is_charged_to_the_numa_node_of_the_lowest_number_with_room():
     assert count_free(numa.subtract_usage(build_shape_zones(), [pod(4)])) == [0, 4]
     assert count_free(numa.subtract_usage(build_shape_zones(), [pod(3), pod(2)])) == [1, 2]
 

@@ -184,7 +184,7 @@ def test_leaves_with_placed_pods_of_the_gang_are_filled_first(slots, remaining, 
     assert list(choice.leaves[:common]) == used[:common]
 
 
-def test_more_leaves_for_a_gang_are_chosen_below_the_spine_of_its_placed_pods():
+def test_a_gang_that_outgrows_its_leaf_gets_another_leaf_below_the_same_spine():
     slots = {("a", "s0"): 1, ("b", "s1"): 4, ("c", "s0"): 5}
     assert leaf_selection.choose_leaves(build_problem(4, slots, [("a", "s0")])).leaves == (("a", "s0"), ("c", "s0"))
 

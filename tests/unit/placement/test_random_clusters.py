@@ -131,5 +131,5 @@ def place_beside_peers(seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("seeds", CHUNKS, ids=str)
-def test_the_rest_of_a_gang_has_the_most_bandwidth_that_its_placed_peers_allow(seeds):
+def test_the_unplaced_pods_of_a_gang_get_the_highest_bandwidth_that_its_placed_pods_allow(seeds):
     assert [fault for seed in seeds for fault in place_beside_peers(seed)] == []

@@ -51,7 +51,7 @@ class LeafRequest(msgspec.Struct, frozen=True, dict=True):
         return frozenset([leaf[level:] for leaf in self.peer_leaves[:2] for level in range(len(leaf))])
 
     @functools.cached_property
-    def above(self) -> Slots:
+    def slots_above_leaves(self) -> Slots:
         """Return the slots of each domain above the leaves."""
         above: dict[topology.Domain, int] = {}
         for leaf, slots in self.slots.items():
@@ -144,7 +144,7 @@ def _choose_fewest(
 
 
 def _compute_cost(chosen: Sequence[topology.Domain], request: LeafRequest, used: Slots) -> LeafCost:
-    slots, near_domains, above = request.slots, request.near_domains, request.above
+    slots, near_domains, above = request.slots, request.near_domains, request.slots_above_leaves
     distances = [
         next((level for level in range(len(leaf)) if leaf[level] and leaf[level:] in near_domains), len(leaf))
         for leaf in (chosen if near_domains else ())

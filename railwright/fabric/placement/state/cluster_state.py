@@ -110,7 +110,7 @@ class ClusterState:
         self._claimable: dict[str, frozenset[str]] = {}  # resources that nodes have by slices only
         self.topology_reports: dict[str, node_views.NodeResourceTopology] = {}  # by node, of those that have one
         self._amounts: dict[resources.FrozenAmounts, resources.FrozenAmounts] = {}  # one object for equal amounts
-        self._requests = resources.RequestReader(self._share)
+        self._requests = resources.RequestReader(self._share_amounts)
         self._reducer = object_info.PodReducer()
         self.sizes = declared_sizes.DeclaredSizes(self._record_size_change)
         self.hyper_nodes = hypernodes.Tree(self._record_change_of_all)
@@ -179,12 +179,12 @@ class ClusterState:
         return max(self.sizes.get_declared(key, ended=ended), observed, 1)
 
     def list_ended(self, key: membership.GangKey) -> Collection[object_info.PodInfo]:
-        """Return the members of a gang that have ended without a successor, one for each place in the gang."""
+        """Return the members of a gang that have ended without a successor, one of each name without random suffix."""
         ended = self._pods.ended_by_gang.get(key)
         if not ended:
             return ()
-        present = {pod.place for pod in self.get_gang(key).values()}
-        return {pod.place: pod for pod in ended.values() if pod.place not in present}.values()
+        present = {pod.stable_name for pod in self.get_gang(key).values()}
+        return {pod.stable_name: pod for pod in ended.values() if pod.stable_name not in present}.values()
 
     def locate_node(
         self, node: object_info.NodeInfo, domains: tuple[str, ...], rails: Sequence[str] = ()
@@ -202,7 +202,7 @@ class ClusterState:
 
     def upsert_node(self, node: node_views.Node) -> None:
         """Add or update a node."""
-        info = object_info.read_node(node, self._share)
+        info = object_info.read_node(node, self._share_amounts)
         if info != self._reported.get(info.name):  # most updates are heartbeats, which must not invalidate plans
             self._reported[info.name] = info
             self._complete_nodes([info.name])
@@ -297,7 +297,7 @@ class ClusterState:
         for pod in pods:
             self.upsert_pod(pod)
 
-    def _share(self, amounts: resources.Amounts) -> resources.FrozenAmounts:
+    def _share_amounts(self, amounts: resources.Amounts) -> resources.FrozenAmounts:
         """Return the stored object that equals `amounts`. Nodes of one type, and pods of one gang, share it."""
         if len(self._amounts) >= _MAX_AMOUNTS:
             self._amounts.clear()  # existing references stay valid
@@ -327,7 +327,9 @@ class ClusterState:
             return reported
         allocatable = {**reported.allocatable, **{name: offered.allocatable.get(name, 0) for name in names}}
         capacity = {**reported.capacity, **{name: offered.capacity[name] for name in names}}
-        return msgspec.structs.replace(reported, allocatable=self._share(allocatable), capacity=self._share(capacity))
+        return msgspec.structs.replace(
+            reported, allocatable=self._share_amounts(allocatable), capacity=self._share_amounts(capacity)
+        )
 
     def _update_pods(self, pods: Iterable[object_info.PodInfo]) -> None:
         """Recompute the requests of these pods, because their claims changed."""
@@ -344,7 +346,7 @@ class ClusterState:
     ) -> resources.FrozenAmounts:
         """Return the requests of a pod: those of its containers and of its claims."""
         requests = self.devices.add_requests(claims, container_requests)
-        return requests if requests is container_requests else self._share(requests)
+        return requests if requests is container_requests else self._share_amounts(requests)
 
     def _record_size_change(self) -> None:
         self.version += 1

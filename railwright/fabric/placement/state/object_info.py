@@ -121,8 +121,8 @@ class PodInfo(msgspec.Struct, gc=False, frozen=True):
     reduced: views.Pod | None = None  # what scheduling requests read of it; None if it did not opt in
 
     @property
-    def place(self) -> str:
-        """Return the name that a pod shares with its successor: an indexed Job's pod loses the random suffix."""
+    def stable_name(self) -> str:
+        """Return the name that a pod shares with its successor; of an indexed Job's pod, without the random suffix."""
         rank = self.rank
         return self.key if not rank.is_labelled or self.key.endswith(f"-{rank.index}") else self.key.rpartition("-")[0]
 
