@@ -139,7 +139,7 @@ def format_permissions() -> str:
 
 
 def list_account_rules(account: str) -> dict[str, list[Mapping[str, Any]]]:
-    """Return the RBAC rules of a ServiceAccount by scope: cluster, cluster for claims, or namespace."""
+    """Return the RBAC rules of a ServiceAccount by scope: cluster, cluster if fabrics need claims, or namespace."""
     objects = [*_read_manifests(*sorted(_BASE.glob("*.yaml"))), *_read_manifests(_CLAIMS)]
     roles = {(role["kind"], role["metadata"]["name"]): role for role in objects if role["kind"].endswith("Role")}
     scopes: dict[str, list[Mapping[str, Any]]] = {}

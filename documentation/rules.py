@@ -56,12 +56,15 @@ def split_docstring(rule: rule_types.Rule) -> tuple[str, str, str]:
 
 def _format_rule(rule: rule_types.Rule) -> str:
     title, explanation, source = split_docstring(rule)
-    parts = [f"## {rule.code}: {title} {{ #{rule.code.lower()} }}", f"*{rule.severity}*. {_escape(explanation)}"]
+    parts = [
+        f"## {rule.code}: {title} {{ #{rule.code.lower()} }}",
+        f"*{rule.severity}*. {_escape_markdown(explanation)}",
+    ]
     example = next(iter(read_examples().get(rule.code, {}).get("bad", ())), None)
     if example is not None:
         messages = "".join(f"\n# {rule.code} {message}" for message in example["messages"])
         parts.append(f"```text\n{_format_example(example)}{messages}\n```")
-    return "\n\n".join([*parts, f"Source: {_escape(source)}."])
+    return "\n\n".join([*parts, f"Source: {_escape_markdown(source)}."])
 
 
 def _format_example(example: Mapping[str, Any]) -> str:
@@ -95,6 +98,6 @@ def _format_value(value: Any) -> str:
     return str(value)
 
 
-def _escape(text: str) -> str:
+def _escape_markdown(text: str) -> str:
     """Escape the text of a rule for Markdown."""
     return text.replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_").replace("|", "\\|")

@@ -28,7 +28,7 @@ _INTERVAL_SECONDS = 1.0  # between two checks of gangs, and of pods whose time i
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the extender until a signal stops it. Return the exit code."""
     options = settings.parse("extender", argv)
-    logs.configure()
+    logs.configure_logging()
     return server.start(options, lambda: serve(options))
 
 

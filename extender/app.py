@@ -43,12 +43,12 @@ def build_application(
     rules = _build_rules(counters)
     # people call it with a token, through the API server's proxy, which presents no certificate
     rules.public = frozenset({_EXPLAIN})
-    return application.build(rules, [*routes, *(_list_volcano_routes(deciding) if with_volcano else ())])
+    return application.build_application(rules, [*routes, *(_list_volcano_routes(deciding) if with_volcano else ())])
 
 
 def build_volcano_application(deciding: decider.Decider, counters: metrics.Metrics) -> web.Application:
     """Return the HTTP routes of --volcano-listen."""
-    return application.build(_build_rules(counters), _list_volcano_routes(deciding))
+    return application.build_application(_build_rules(counters), _list_volcano_routes(deciding))
 
 
 def _build_rules(counters: metrics.Metrics | None) -> application.Rules:

@@ -17,7 +17,7 @@ _NO_CLUSTER = 2  # exit code of wrong usage, and of a cluster that cannot be rea
 def main(argv: Sequence[str] | None = None) -> int:
     """Read the options, and run the webhook until a signal stops it. Return the exit code."""
     options = settings.parse("webhook", argv)
-    logs.configure()
+    logs.configure_logging()
     catalogue.list_variables()  # read before requests arrive
     return server.start(options, lambda: serve(options))
 
@@ -55,7 +55,7 @@ async def serve(options: settings.Settings) -> int:
             get_problem=lambda: origin.find_cache_problem() or origin.find_outage(),
         )
         api = app.ApiServer(client, poster, controller)
-        keep_policy = functools.partial(last_policy.write, client, origin.store)
+        keep_policy = functools.partial(last_policy.keep_copy, client, origin.store)
         watch_file_keys = functools.partial(file_keys.watch_support, client, state.set_file_keys)
         tasks += [poster.run, controller.run, watch_file_keys, keep_policy]
     checks.add_check("policy", origin.find_policy_problem)

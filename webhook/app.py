@@ -51,7 +51,7 @@ class Webhook:
             web.post("/mutate/workloads", self.mutate_workloads),
             web.post("/validate/policy", self.validate_policy),
         ]
-        return application.build(rules, routes)
+        return application.build_application(rules, routes)
 
     async def mutate_pods(self, request: web.Request) -> web.Response:
         """Answer a review of a pod."""

@@ -47,7 +47,7 @@ def answer_review(body: bytes, cluster: shortcomings.Cluster = shortcomings.NOTH
     if text is None:
         return _build_rejection(request, f"key {names.POLICY_KEY} is missing in data; put the policy there")
     result = policies.read(text)
-    if isinstance(result, policies.Rejected):
+    if isinstance(result, policies.RejectedPolicy):
         return _build_rejection(request, _format_errors(result.errors))
     missing = shortcomings.find_shortcomings(result.document, cluster)
     warnings = (*missing, *engine.list_policy_warnings(result.document))

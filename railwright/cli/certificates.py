@@ -39,7 +39,7 @@ def rotate(arguments: argparse.Namespace) -> int:
         raise output.UnreadableError(f"certs: {error}") from None
     if not arguments.watch:
         return cluster_access.run(arguments, functools.partial(rotate_once, arguments))
-    logs.configure()
+    logs.configure_logging()
 
     async def watch(client: clients.Client) -> int:
         return await Watcher(arguments, client, _build_rotator(arguments, client)).run(arguments.ops_listen)
@@ -143,7 +143,7 @@ class Watcher:
         """Rotate and answer probes until SIGTERM or SIGINT, or until a task fails. Return the exit code."""
         app = self._checks.build_application(lambda: exposition.generate_latest(self._metrics))
         try:
-            await ports.serve(
+            await ports.serve_ports(
                 [ports.Port("ops ", listen, app)], (self._rotate, self._events.run), server.print_addresses
             )
         except ExceptionGroup as failed:

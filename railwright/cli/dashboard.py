@@ -85,7 +85,7 @@ async def serve_page(
             print(f"railwright dashboard: no browser found; open {url}", file=sys.stderr)
 
     app = application.build_application(feed, _allow_everyone, loopback=at.is_loopback)
-    await ports.serve([ports.Port("", at, app)], tasks, announce)
+    await ports.serve_ports([ports.Port("", at, app)], tasks, announce)
 
 
 async def _allow_everyone(_authorization: str, _peer: str) -> None:

@@ -42,9 +42,9 @@ def read_policy(path: str) -> model.Policy:
     return require_valid(policies.read_manifest(output.read_text(path)), path, fix)
 
 
-def require_valid(result: model.Policy | policies.Rejected, source: str, fix: str) -> model.Policy:
+def require_valid(result: model.Policy | policies.RejectedPolicy, source: str, fix: str) -> model.Policy:
     """Return a valid policy. Raise UnreadableError with all errors of an invalid policy, and with `fix`."""
-    if not isinstance(result, policies.Rejected):
+    if not isinstance(result, policies.RejectedPolicy):
         return result
     first, *others = [output.escape_controls(error.format_in(source)) for error in result.errors]
     if not others:

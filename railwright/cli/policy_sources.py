@@ -56,10 +56,10 @@ async def fetch_policy(
     if result is None:
         raise output.UnreadableError(f"{_NO_POLICY}. {_FROM_FILE}")
     fix = f"correct it with kubectl -n {installed_names.NAMESPACE} edit configmap {installed_names.POLICY}"
-    if isinstance(result, policies.Rejected):
-        last: model.Policy | policies.Rejected | None = None
+    if isinstance(result, policies.RejectedPolicy):
+        last: model.Policy | policies.RejectedPolicy | None = None
         with contextlib.suppress(errors.ClusterError):  # the role of a tenant lacks the right to read it
-            last = await last_policy.find(client)
+            last = await last_policy.read_copy(client)
         if isinstance(last, model.Policy):
             first = output.escape_controls(result.errors[0].format_in(CONFIG_MAP))
             output.print_note(f"{first}; until it is corrected, the last valid policy is used, from {LAST_CONFIG_MAP}")
@@ -67,7 +67,7 @@ async def fetch_policy(
     return object_files.require_valid(result, CONFIG_MAP, fix), CONFIG_MAP
 
 
-async def find_policy(client: clients.Client) -> model.Policy | policies.Rejected | None:
+async def find_policy(client: clients.Client) -> model.Policy | policies.RejectedPolicy | None:
     """Return the policy in the ConfigMap or, if invalid, its errors; None without a ConfigMap. Raise ClusterError."""
     path = f"{resources.POLICY.path}/{installed_names.POLICY}"
     config_map = await watch_wire.find_object(client, path, _ConfigMap)
@@ -78,8 +78,8 @@ async def find_readable_policy(client: clients.Client) -> model.Policy | None:
     """Return the policy, or the last valid policy while it is invalid; None if the caller may read neither."""
     with contextlib.suppress(errors.ClusterError):
         policy = await find_policy(client)
-        if isinstance(policy, policies.Rejected):
-            policy = await last_policy.find(client)
+        if isinstance(policy, policies.RejectedPolicy):
+            policy = await last_policy.read_copy(client)
         return policy if isinstance(policy, model.Policy) else None
     return None
 

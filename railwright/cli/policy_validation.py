@@ -42,7 +42,7 @@ def validate(arguments: argparse.Namespace) -> int:
     else:
         for row in rows:
             _print_result(*row)
-    is_rejected = any(isinstance(result, policies.Rejected) for _, result in results)
+    is_rejected = any(isinstance(result, policies.RejectedPolicy) for _, result in results)
     return output.FINDINGS if is_rejected else output.OK
 
 
@@ -77,9 +77,9 @@ async def _compare_with_cluster(client: clients.Client, documents: Sequence[mode
 
 
 def _build_document(
-    file: str, result: model.Policy | policies.Rejected, warnings: Sequence[str]
+    file: str, result: model.Policy | policies.RejectedPolicy, warnings: Sequence[str]
 ) -> Mapping[str, object]:
-    if isinstance(result, policies.Rejected):
+    if isinstance(result, policies.RejectedPolicy):
         errors = [{"line": error.line, "path": error.path, "message": error.message} for error in result.errors]
         return {"file": file, "valid": False, "digest": None, "fabrics": [], "errors": errors, "warnings": []}
     return {
@@ -92,8 +92,8 @@ def _build_document(
     }
 
 
-def _print_result(file: str, result: model.Policy | policies.Rejected, warnings: Sequence[str]) -> None:
-    if not isinstance(result, policies.Rejected):
+def _print_result(file: str, result: model.Policy | policies.RejectedPolicy, warnings: Sequence[str]) -> None:
+    if not isinstance(result, policies.RejectedPolicy):
         fabrics = ", ".join(result.document.fabrics)
         output.print_styled((f"{file}: valid", "bold green"), (f" (fabrics: {fabrics}; {result.digest})", ""))
         for warning in warnings:

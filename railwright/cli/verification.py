@@ -158,7 +158,7 @@ async def _fetch_log(client: clients.Client, namespace: str, source: tuple[job_p
     path = f"/api/v1/namespaces/{namespace}/pods/{pod.metadata.name}/log"
     lines: list[str] = []
     try:
-        async for line in client.stream(path, query, clients.CONNECT_SECONDS * 6):
+        async for line in client.stream_lines(path, query, clients.CONNECT_SECONDS * 6):
             decoded = line.decode(errors="replace")
             # The first line tells a log without NCCL's lines from an empty one.
             if not lines or (len(lines) < _MAX_LINES and logs.is_relevant(decoded)):
@@ -247,7 +247,7 @@ async def _read_counters(
         name, container = pod.metadata.name, next(iter(_choose_containers(pod)))
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/exec"
         try:
-            readings[name] = counters.parse_output(await client.execute(path, container, counters.COMMAND))
+            readings[name] = counters.parse_output(await client.execute_command(path, container, counters.COMMAND))
         except errors.ClusterError as error:  # also of a node that does not answer
             if isinstance(error, errors.ApiError) and error.status in (401, 403):
                 raise

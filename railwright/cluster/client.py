@@ -121,29 +121,29 @@ class Client:
 
         Raises ApiError, UnreachableError and ConfigurationError, as all calls do.
         """
-        return (await self._call("GET", path, query=query, headers=headers))[0]
+        return (await self._send_request("GET", path, query=query, headers=headers))[0]
 
     async def post(self, path: str, body: object) -> bytes:
         """POST an object, which is a tree of JSON or a Struct. Return the body of the response."""
-        return (await self._call("POST", path, body=body))[0]
+        return (await self._send_request("POST", path, body=body))[0]
 
     async def post_with_warnings(self, path: str, body: object) -> tuple[bytes, tuple[str, ...]]:
         """POST an object. Return the body of the response, and the warnings in its headers."""
-        return await self._call("POST", path, body=body)
+        return await self._send_request("POST", path, body=body)
 
     async def put(self, path: str, body: object) -> bytes:
         """PUT an object. Return the body of the response."""
-        return (await self._call("PUT", path, body=body))[0]
+        return (await self._send_request("PUT", path, body=body))[0]
 
     async def patch(self, path: str, body: object, content_type: str) -> bytes:
         """Send a PATCH of this content type. Return the body of the response."""
-        return (await self._call("PATCH", path, body=body, headers={"Content-Type": content_type}))[0]
+        return (await self._send_request("PATCH", path, body=body, headers={"Content-Type": content_type}))[0]
 
     async def delete(self, path: str, body: object) -> bytes:
         """DELETE an object, with `body` as DeleteOptions. Return the body of the response."""
-        return (await self._call("DELETE", path, body=body))[0]
+        return (await self._send_request("DELETE", path, body=body))[0]
 
-    async def stream(
+    async def stream_lines(
         self, path: str, query: Mapping[str, str], quiet_seconds: float, *, opened: Callable[[], None] = lambda: None
     ) -> AsyncGenerator[bytes, None]:
         """Yield complete lines of a watch until the stream ends. An incomplete last line is dropped.
@@ -159,7 +159,7 @@ class Client:
                     if line.endswith(b"\n"):
                         yield line
 
-    async def execute(self, path: str, container: str, command: Sequence[str]) -> str:
+    async def execute_command(self, path: str, container: str, command: Sequence[str]) -> str:
         """Run a command in a container, and return its output. `path` is the subresource `exec` of the pod.
 
         Raises as `get` does; ApiError with status 0 if the program is missing in the container, or fails.
@@ -201,7 +201,7 @@ class Client:
         """Close all connections."""
         await self._connections.aclose()
 
-    async def _call(self, method: str, path: str, **parts: Any) -> tuple[bytes, tuple[str, ...]]:
+    async def _send_request(self, method: str, path: str, **parts: Any) -> tuple[bytes, tuple[str, ...]]:
         """Send a request with these query, body and headers. Return the body and the warnings of the response."""
         timeout = aiohttp.ClientTimeout(total=self._call_seconds, sock_connect=CONNECT_SECONDS)
         async with self._open_response(method, path, timeout=timeout, **parts) as response:

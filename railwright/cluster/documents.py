@@ -81,13 +81,13 @@ class Document:
 
     def find_line(self, path: Path) -> int:
         """Return the 1-based line of a path: of its key or item, or of the nearest existing parent."""
-        return self._find(path)[0]
+        return self._find_line_and_node(path)[0]
 
     def find_node(self, path: Path) -> Node | None:
         """Return the node of a path, None if the document has no such path."""
-        return self._find(path)[1]
+        return self._find_line_and_node(path)[1]
 
-    def _find(self, path: Path) -> tuple[int, Node | None]:
+    def _find_line_and_node(self, path: Path) -> tuple[int, Node | None]:
         node, line = self.root, get_line(self.root)
         for step in path:
             below = find_child(node, step)

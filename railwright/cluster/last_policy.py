@@ -24,16 +24,16 @@ _MERGE = "application/merge-patch+json"
 _LOG = logging.getLogger(__name__)
 
 
-async def read(client: clients.Client) -> model.Policy | None:
+async def wait_for_copy(client: clients.Client) -> model.Policy | None:
     """Return the stored policy; None if it is missing or invalid, or may not be read.
 
     Waits until the API server answers.
     """
-    result: model.Policy | policies.Rejected | None = None
+    result: model.Policy | policies.RejectedPolicy | None = None
     refusals = 0
     while True:
         try:
-            result = await find(client)
+            result = await read_copy(client)
             break
         except errors.ClusterError as error:
             refusals += error.status == _FORBIDDEN or isinstance(error, errors.ForeignError)
@@ -41,22 +41,22 @@ async def read(client: clients.Client) -> model.Policy | None:
                 _LOG.warning("the last valid policy cannot be read", extra={"fields": {"error": str(error)}})
                 break
             await asyncio.sleep(_READ_AGAIN_SECONDS)
-    if isinstance(result, policies.Rejected):
+    if isinstance(result, policies.RejectedPolicy):
         fields = {"copy": installed_names.LAST_POLICY, "errors": list(map(str, result.errors))}
         _LOG.warning("the copy of the last valid policy is invalid and not used", extra={"fields": fields})
         return None
     return result
 
 
-async def find(client: clients.Client) -> model.Policy | policies.Rejected | None:
+async def read_copy(client: clients.Client) -> model.Policy | policies.RejectedPolicy | None:
     """Return the stored policy, or its errors; None if none is stored. Raises ClusterError."""
     copy = await watch_wire.find_object(client, _PATH, views.ConfigMap)
     text = copy.data.get(names.POLICY_KEY) if copy is not None and copy.data else None
     return policies.read(text) if text is not None else None
 
 
-async def write(client: clients.Client, store: policies.PolicyStore) -> None:
-    """Store each valid policy of the cluster, until cancelled."""
+async def keep_copy(client: clients.Client, store: policies.PolicyStore) -> None:
+    """Store a copy of each valid policy of the cluster, until cancelled."""
     changed, said = asyncio.Event(), ""
     store.subscribe(lambda _: changed.set())
     while True:

@@ -36,13 +36,13 @@ class PolicyError:
 
     def __str__(self) -> str:
         """Return `line 3: fabrics.roce: message`, without line and path where there are none."""
-        return self._locate("" if self.line is None else f"line {self.line}")
+        return self._format_at("" if self.line is None else f"line {self.line}")
 
     def format_in(self, file: str) -> str:
         """Return the error with the file and the line in front of it, as compilers do."""
-        return self._locate(file if self.line is None else f"{file}:{self.line}")
+        return self._format_at(file if self.line is None else f"{file}:{self.line}")
 
-    def _locate(self, place: str) -> str:
+    def _format_at(self, place: str) -> str:
         """Return the error with a place in front of it."""
         return ": ".join(filter(None, (place, self.path, self.message)))
 
@@ -54,22 +54,22 @@ _TOO_MANY_ERRORS = PolicyError("", None, f"has more than {MAX_ERRORS} errors; fi
 
 
 @dataclasses.dataclass(frozen=True)
-class Rejected:
-    """A rejected text, with every error in the order of its lines."""
+class RejectedPolicy:
+    """A rejected policy: its errors, in the order of their lines."""
 
     errors: tuple[PolicyError, ...]
 
 
-def read(text: str) -> model.Policy | Rejected:
+def read(text: str) -> model.Policy | RejectedPolicy:
     """Return the policy in a text, or its errors. Never raises."""
     try:
         document = _read_document(text)
     except documents.DocumentError as error:
-        return Rejected((PolicyError("", error.line, error.problem),))
+        return RejectedPolicy((PolicyError("", error.line, error.problem),))
     located = policy_errors.list_errors(document, MAX_ERRORS + 1)
     errors = [PolicyError(format_path(path), line, message) for line, path, message in located[:MAX_ERRORS]]
     if errors:
-        return Rejected((*errors, *([_TOO_MANY_ERRORS] if len(located) > MAX_ERRORS else [])))
+        return RejectedPolicy((*errors, *([_TOO_MANY_ERRORS] if len(located) > MAX_ERRORS else [])))
     accepted = msgspec.convert(documents.remove_nulls(document.tree), model.PolicyDocument)
     return model.Policy(accepted, f"sha256:{hashlib.sha256(text.encode()).hexdigest()}")
 
@@ -125,12 +125,12 @@ class PolicyStore:
         """Call `callback` after each change of the policy, valid or not."""
         self._callbacks.append(callback)
 
-    def update_policy(self, result: model.Policy | Rejected) -> None:
+    def update_policy(self, result: model.Policy | RejectedPolicy) -> None:
         """Put a valid policy in force. For a rejected one the last valid policy stays, and `valid` is False.
 
         Until this process has had a valid policy, that of an earlier process is used, if the policy's ConfigMap exists.
         """
-        if isinstance(result, Rejected):
+        if isinstance(result, RejectedPolicy):
             self.valid, self.errors = False, result.errors
             if self.current is None and self.config_map is not None and self.last_valid is not None:
                 self.current = self.last_valid
@@ -148,7 +148,7 @@ class PolicyStore:
             return
         self.config_map = None
         message = "the policy was deleted; create it again" if self.current else _NONE
-        self.update_policy(Rejected((PolicyError("", None, message),)))
+        self.update_policy(RejectedPolicy((PolicyError("", None, message),)))
 
     def upsert(self, obj: views.ConfigMap) -> None:
         """Read the policy of the ConfigMap. Without the key it counts as an empty policy, which is rejected."""
@@ -163,18 +163,18 @@ class PolicyStore:
 # --- manifests of a policy ----------------------------------------------------------------------------------
 
 
-def read_manifest(text: str) -> model.Policy | Rejected:
+def read_manifest(text: str) -> model.Policy | RejectedPolicy:
     """Return the policy in the text of a file, or its errors with lines of the file. Never raises."""
     try:
         holder = _find_policy_text(text)
     except documents.DocumentError as error:
-        return Rejected((PolicyError("", error.line, error.problem),))
+        return RejectedPolicy((PolicyError("", error.line, error.problem),))
     if holder is None:
         return read(text)
     result = read(holder.value)
-    if isinstance(result, Rejected):
+    if isinstance(result, RejectedPolicy):
         moved = tuple(dataclasses.replace(error, line=_translate_line(holder, error.line)) for error in result.errors)
-        return Rejected(moved)
+        return RejectedPolicy(moved)
     return result
 
 

@@ -232,7 +232,7 @@ class Reflector:
             timeoutSeconds=str(int(self.watch_seconds * _draw_jitter())),  # so watches of replicas end one by one
         )
         event_count = 0
-        stream = self._client.stream(self.kind.path, query, self.quiet_seconds, opened=self._record_contact)
+        stream = self._client.stream_lines(self.kind.path, query, self.quiet_seconds, opened=self._record_contact)
         async with contextlib.aclosing(stream) as lines:
             async for line in lines:
                 if not line.strip():

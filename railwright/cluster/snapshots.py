@@ -42,13 +42,13 @@ def read(text: str) -> dict[str, list[Any]]:
             "is empty; expected objects as kubectl get nodes,pods,namespaces -A -o yaml writes them"
         )
     for obj in itertools.chain.from_iterable(map(list_objects, trees)):
-        key = _find_kind(obj)
+        key = _build_kind_key(obj)
         if key in KINDS:
             views_by_kind[key].append(_convert_to_view(key, obj))
     return views_by_kind
 
 
-def _find_kind(obj: Mapping[str, Any]) -> str:
+def _build_kind_key(obj: Mapping[str, Any]) -> str:
     """Return the key of an object's kind in KINDS: KIND or KIND.GROUP. KINDS may lack this key."""
     kind, group = str(obj.get("kind", "")), str(obj.get("apiVersion", "")).rpartition("/")[0]
     is_known = kind in KINDS and group == KINDS[kind].group

@@ -102,7 +102,7 @@ class Sources:
         """Watch a kind while the policy in force needs the kind; then remove its objects from the sink."""
         assert self.client is not None  # noqa: S101 - only called with a client
         if spec.kind is resources.POLICY:  # read first, because it replaces a policy that is invalid
-            self.store.last_valid = await last_policy.read(self.client)
+            self.store.last_valid = await last_policy.wait_for_copy(self.client)
         changed = asyncio.Event()
         self.store.subscribe(lambda _: changed.set())
 
@@ -157,7 +157,7 @@ async def connect(  # noqa: PLR0913 - the inputs of a server, by name
 def _load_policy(path: pathlib.Path, store: policies.PolicyStore) -> None:
     """Read a policy file, the plain document or a ConfigMap with it, and put it in force. Raises ConfigurationError."""
     result = policies.read_manifest(_read_text(path))
-    if isinstance(result, policies.Rejected):
+    if isinstance(result, policies.RejectedPolicy):
         listed = "\n  ".join(error.format_in(str(path)) for error in result.errors)
         raise errors.ConfigurationError(f"the policy is invalid: {listed}")
     store.update_policy(result)

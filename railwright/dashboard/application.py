@@ -94,7 +94,7 @@ _GUARD = web.AppKey[Guard]("guard")
 
 def build_application(feed: Feed, guard: Guard, *, loopback: bool) -> web.Application:
     """Return the dashboard. With `loopback`, it refuses requests whose Host header names another machine."""
-    app = application.build(
+    app = application.build_application(
         application.Rules(max_body=0),
         [
             web.get("/", send_file),

@@ -90,7 +90,7 @@ def _write_empty_files(words: Sequence[str]) -> int:
 
 
 def _write_termination_log(host: hosts.Host, message: str) -> None:
-    log = host.resolve(_TERMINATION_LOG)
+    log = host.resolve_path(_TERMINATION_LOG)
     if os.path.isfile(log):  # noqa: PTH113
         try:
             with open(log, "w", encoding="utf-8") as file:  # noqa: PTH123

@@ -38,9 +38,7 @@ def find_problems(view: resolution.ContainerView, rails: Sequence[resolution.Res
         yield from _check_rail(view, rail)
     yield from _check_order(view, rails)
     for rail in resolution.list_exclusive_rails(view, rails):
-        what = (
-            "belongs to this container only, while several containers have such devices, so no device list is written"
-        )
+        what = "is in this container only, but other containers request such devices too: no device list is written"
         fix = "name the container that needs the rails in annotation railwright.io/containers"
         yield Problem(_name_rail(rail), what, fix, stated=False)
     yield from _check_common_index(view, rails)
@@ -120,7 +118,7 @@ def _has_ipc_lock(host: hosts.Host) -> bool:
 
 
 def _check_hca_list(view: resolution.ContainerView, rails: Sequence[resolution.ResolvedRail]) -> Iterator[Problem]:
-    """Report devices of rails that NCCL_IB_HCA leaves out. It is a warning if the pod's author sets the variable."""
+    """Report the rails' devices that NCCL_IB_HCA leaves out: as a warning if the pod's author sets the variable."""
     value = view.expectations.get_variable(expected.HCA)
     left_out = [
         rail.device.name

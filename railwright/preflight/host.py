@@ -24,14 +24,14 @@ class Host:
     def __init__(self, root: str | Path = "/") -> None:
         self._root = str(root).rstrip("/")
 
-    def resolve(self, path: str) -> str:
+    def resolve_path(self, path: str) -> str:
         """Return the path, below the root, of an absolute path in the container."""
         return self._root + path
 
     def read_text(self, path: str) -> str | None:
         """Return a file's content, stripped; None if it cannot be read."""
         try:
-            with open(self.resolve(path), "rb") as file:  # noqa: PTH123 - GID tables are thousands of files
+            with open(self.resolve_path(path), "rb") as file:  # noqa: PTH123 - GID tables are thousands of files
                 return file.read(_MOST_BYTES).decode(errors="replace").strip()
         except (OSError, ValueError):
             return None
@@ -43,22 +43,24 @@ class Host:
     def list_names(self, path: str) -> list[str]:
         """Return the entries of a directory in natural order (mlx5_2 before mlx5_10); [] if it cannot be read."""
         try:
-            return sorted(os.listdir(self.resolve(path)), key=build_sort_key)  # noqa: PTH208 - names, not paths
+            return sorted(os.listdir(self.resolve_path(path)), key=build_sort_key)  # noqa: PTH208 - names, not paths
         except OSError:
             return []
 
     def find_paths(self, pattern: str) -> list[str]:
         """Return the absolute paths in the container that match a pattern with `*`, sorted."""
-        return sorted(f"/{path.relative_to(self.resolve('/'))}" for path in Path(self.resolve("/")).glob(pattern[1:]))
+        return sorted(
+            f"/{path.relative_to(self.resolve_path('/'))}" for path in Path(self.resolve_path("/")).glob(pattern[1:])
+        )
 
     def exists(self, path: str) -> bool:
         """True if the container has a file or directory at the path."""
-        return Path(self.resolve(path)).exists()
+        return Path(self.resolve_path(path)).exists()
 
     def find_real_path(self, path: str) -> str:
         """Return the target of a symbolic link of /sys; "" if it does not exist."""
         try:
-            real = str(Path(self.resolve(path)).resolve(strict=True))
+            real = str(Path(self.resolve_path(path)).resolve(strict=True))
         except OSError:
             return ""
         return real.removeprefix(str(Path(self._root or "/").resolve()).rstrip("/"))
@@ -66,7 +68,7 @@ class Host:
     def find_open_error(self, path: str) -> str:
         """Return the error of opening a device file for reading and writing; "" if it opens."""
         try:
-            os.close(os.open(self.resolve(path), os.O_RDWR | os.O_CLOEXEC))
+            os.close(os.open(self.resolve_path(path), os.O_RDWR | os.O_CLOEXEC))
         except OSError as error:
             return error.strerror or str(error)
         return ""

@@ -65,10 +65,12 @@ class Rules(msgspec.Struct, kw_only=True):
 RULES = web.AppKey("rules", Rules)
 
 
-def build(rules: Rules, routes: Iterable[web.RouteDef], *middlewares: typedefs.Middleware) -> web.Application:
+def build_application(
+    rules: Rules, routes: Iterable[web.RouteDef], *middlewares: typedefs.Middleware
+) -> web.Application:
     """Return an application with these routes. The caller adds the values that its handlers read.
 
-    `middlewares` run inside of this module's own, and may raise HttpError.
+    `middlewares` run after the checks of this module, and may raise HttpError.
     """
     app = web.Application(middlewares=[answer_request, *middlewares])
     app[RULES] = rules
@@ -143,7 +145,7 @@ def _check_request(request: web.Request, rules: Rules, path: str) -> None:
     common = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
     given = {*common, *(value for _, value in certificate.get("subjectAltName", ()))}
     if not certificate or (rules.client_names and not given & rules.client_names):
-        shown = f"that of this client names {', '.join(sorted(given)) or 'nobody'}" if certificate else "there is none"
+        shown = f"that of this client names {', '.join(sorted(given)) or 'nobody'}" if certificate else "none was sent"
         raise HttpError(403, f"{path} requires a client certificate: {shown}; see --client-ca and --client-names")
 
 

@@ -18,7 +18,7 @@ _MAX_TRACE = 16384  # characters of a traceback; its end names the error, so its
 _MAX_ITEMS = 64  # entries of a list
 
 
-def configure(stream: TextIO | None = None) -> None:
+def configure_logging(stream: TextIO | None = None) -> None:
     """Send every logger of this process to `stream` (stderr), one JSON object per line. Replaces earlier handlers."""
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonFormatter())

@@ -55,7 +55,7 @@ def call_on_signal(stop: Callable[[], None]) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
-async def serve(
+async def serve_ports(
     ports: Iterable[Port],
     tasks: Iterable[Task],
     announce: Announce,
@@ -96,7 +96,7 @@ async def open_port(port: Port) -> AsyncIterator[settings.Address]:
         logger=_HTTP_LOG,
         shutdown_timeout=FINISH_SECONDS,
     )
-    with _bind(port.address) as bound:
+    with _open_socket(port.address) as bound:
         await runner.setup()
         accepting = asyncio.create_task(_accept_connections(bound, runner, port.certificate))
         try:
@@ -112,7 +112,7 @@ async def open_port(port: Port) -> AsyncIterator[settings.Address]:
                     await asyncio.sleep(_CLOSE_CHECK_SECONDS)
 
 
-def _bind(at: settings.Address) -> socket.socket:
+def _open_socket(at: settings.Address) -> socket.socket:
     """Return a socket that listens on `at`. Raises ListenError."""
     both = not at.host and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both or ":" in at.host else socket.AF_INET

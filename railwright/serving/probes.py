@@ -66,4 +66,4 @@ class Probes:
         handlers = {"/livez": send_live, "/readyz": send_ready, "/metrics": send_metrics}
         # no HEAD, for which everything would be computed
         routes = [web.get(path, handler, allow_head=False) for path, handler in handlers.items()]
-        return application.build(application.Rules(max_body=0), routes)
+        return application.build_application(application.Rules(max_body=0), routes)

@@ -81,13 +81,13 @@ class Server:
         certificates = {port.certificate for port in self.ports if port.certificate is not None}
         background = [*tasks, *(certificate.watch for certificate in certificates)]
         try:
-            await ports.serve(self.ports, background, on_listening, self._drain)
+            await ports.serve_ports(self.ports, background, on_listening, self._wait_for_drain)
         except ExceptionGroup as failed:
             _LOG.critical("a background task failed, so the server has ended", exc_info=failed)
             return 1
         return 0
 
-    async def _drain(self) -> None:
+    async def _wait_for_drain(self) -> None:
         await self._stopping.wait()
         self._checks.run_checks()
         never_ready = not self._checks.was_ready  # clients are only sent to servers that are or were ready

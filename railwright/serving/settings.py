@@ -108,7 +108,7 @@ def build_parser(server: ServerName) -> argparse.ArgumentParser:
     if is_extender:
         text = "how long devices stay reserved for a placed pod whose binding is not seen (default %(default)s)"
         add_seconds("--assume-seconds", default=30.0, help=text)
-        text = "report not ready if a watch cache is older than this (default %(default)s)"
+        text = "report not ready after so long without contact with the API server (default %(default)s)"
         add_seconds("--stale-seconds", default=300.0, help=text)
     return parser
 

@@ -9,7 +9,7 @@ from railwright.serving import application, logs, metrics, probes, server, setti
 
 async def main() -> int:
     counters, checks = metrics.Metrics("webhook"), probes.Probes()
-    app = application.build(application.Rules(max_body=1 << 20), [web.post("/echo", echo)])
+    app = application.build_application(application.Rules(max_body=1 << 20), [web.post("/echo", echo)])
     return await server.Server(OPTIONS, app, checks, counters).run()
 
 
@@ -19,5 +19,5 @@ async def echo(request: web.Request) -> web.Response:
 
 if __name__ == "__main__":
     OPTIONS = settings.parse("webhook", sys.argv[1:])
-    logs.configure()
+    logs.configure_logging()
     sys.exit(server.start(OPTIONS, main))

@@ -388,7 +388,7 @@ async def test_a_watch_continues_after_the_credentials_are_read_again(server, fo
         serve_tls(server, folder, authority) as port,
         connected(write_trusting(folder, user, port)) as client,
     ):
-        lines = client.stream("/watch", {}, 60.0)
+        lines = client.stream_lines("/watch", {}, 60.0)
         assert await anext(lines) == b"one\n"
         write_client(folder, authority, "new")
         assert await client.get("/refused") == b"{}"

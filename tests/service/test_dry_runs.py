@@ -208,7 +208,7 @@ def build_job(metadata: dict, template: dict) -> dict:
     ],
     ids=["on the pod", "in the template", "on the Job", "on Job and namespace", "on the namespace"],
 )
-async def test_explain_file_shows_how_the_api_server_admits_a_pod_in_both_modes(
+async def test_explain_file_shows_how_the_api_server_admits_a_pod_in_modes_enforce_and_warn(
     run, tree, is_namespace_labelled, is_denied, denies, mode
 ):
     """In mode warn the label of a workload is not copied into its template, so its pods are created without it."""

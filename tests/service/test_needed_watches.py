@@ -55,7 +55,7 @@ async def running(stub, client):
     await asyncio.gather(*made.tasks, return_exceptions=True)
 
 
-async def test_claims_are_watched_while_a_fabric_has_them(running, stub):
+async def test_resource_claims_are_watched_while_a_fabric_of_the_policy_has_claims(running, stub):
     await running.use(PLAIN)
     assert not [request for request in stub.asked if "resource.k8s.io" in request.path]
     await running.use(CLAIMED, "pods", TEMPLATES)

@@ -107,7 +107,7 @@ async def test_a_watch_line_without_an_end_is_handled_as_a_lost_connection(stub,
     stub.watches.append([b"x" * 3000, None])
     async with connected(tmp_path, stub.port) as client:
         with pytest.raises(errors.UnreachableError, match="more than 2000 bytes"):
-            await anext(client.stream("/api/v1/nodes", {"watch": "true", "resourceVersion": "5"}, shell.PATIENCE))
+            await anext(client.stream_lines("/api/v1/nodes", {"watch": "true", "resourceVersion": "5"}, shell.PATIENCE))
 
 
 async def test_an_unreadable_object_is_left_out_and_counted(stub, watch, caplog):

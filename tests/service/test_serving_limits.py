@@ -333,7 +333,7 @@ async def test_requests_are_counted_by_route_and_outcome_and_refusals_by_status(
     assert "railwright_extender" not in text
 
 
-async def test_a_reason_of_readiness_is_bounded_and_printable(caplog):
+async def test_the_reason_why_a_server_is_not_ready_is_bounded_and_printable(caplog):
     checks = probes.Probes()
     checks.add_check("policy", lambda: "fabrics.roce: \n\x1b[31m" + "x" * 100_000)
     with caplog.at_level(logging.INFO, logger="railwright.serving.probes"):

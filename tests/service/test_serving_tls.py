@@ -169,7 +169,7 @@ async def test_an_extender_refuses_schedulers_without_a_client_certificate(tmp_p
                 body = b"1" if not headers else b"1\r\n1\r\n0\r\n\r\n"
                 answer = await caller.ask(body, path="/certified", **headers)
                 assert answer.status == expected, (client, headers)
-                shown = b"that of this client names 127.0.0.1, localhost, somebody" if client else b"there is none"
+                shown = b"that of this client names 127.0.0.1, localhost, somebody" if client else b"none was sent"
                 assert expected == 200 or b"/certified requires a client certificate: %b; see" % shown in answer.body
                 await caller.close()
             caller = await running.open(ours.context(client))

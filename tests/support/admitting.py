@@ -34,7 +34,7 @@ OF_OPEN_MPI = "    env: {OMPI_MCA_btl_tcp_if_include: eth0}\n"
 
 def read_policy(text: str):
     result = policies.read(text)
-    assert not isinstance(result, policies.Rejected), result.errors
+    assert not isinstance(result, policies.RejectedPolicy), result.errors
     return result
 
 

@@ -159,7 +159,7 @@ async def running(
 
     def build(routes: Sequence[web.RouteDef]) -> web.Application:
         given = {"max_body": 256 << 20, "counters": counters, **rules}
-        return application.build(application.Rules(**given), routes)
+        return application.build_application(application.Rules(**given), routes)
 
     shell = server.Server(
         options,

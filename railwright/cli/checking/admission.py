@@ -168,7 +168,7 @@ def check_policy(snapshot: Snapshot) -> Result:
         keys = text.join_first(configmap.get("data") or (), 5) or "nothing"
         missing = f"{_CONFIGMAP} has no key {names.POLICY_KEY}; it has {keys}"
         return fail(missing, f"store the policy under this key: {rows.EDIT_POLICY}")
-    if isinstance(result, policies.Rejected):
+    if isinstance(result, policies.RejectedPolicy):
         validate = (
             "correct the policy in a file, validate it (railwright policy validate FILE), then put it into the "
             f"ConfigMap: {rows.EDIT_POLICY}"

@@ -204,7 +204,7 @@ class Snapshot:
         return [event for _, event in sorted(recent, key=lambda pair: pair[0], reverse=True)]
 
     @functools.cached_property
-    def policy_result(self) -> model.Policy | policies.Rejected | None:
+    def policy_result(self) -> model.Policy | policies.RejectedPolicy | None:
         """The policy in the ConfigMap, or its errors; None if it is missing."""
         text = get_path(find_named(self.get_readable("policy")), "data", names.POLICY_KEY)
         return policies.read(text) if isinstance(text, str) else None

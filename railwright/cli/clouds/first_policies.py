@@ -184,7 +184,7 @@ def derive_policy(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> s
         )
     result = "".join(f"{line}\n" for line in _format_policy(sections, gaps))
     document = policies.read(result)
-    if isinstance(document, policies.Rejected):
+    if isinstance(document, policies.RejectedPolicy):
         raise output.UnreadableError(
             f"the policy derived from the cluster is not valid: {'; '.join(map(str, document.errors[:3]))}; {_ADVICE}"
         )

@@ -38,7 +38,7 @@ def write(trees, *candidates, **more):
 
 def read(text):
     result = policies.read(text)
-    assert not isinstance(result, policies.Rejected), result.errors
+    assert not isinstance(result, policies.RejectedPolicy), result.errors
     return result.document
 
 

@@ -72,7 +72,7 @@ def test_the_last_valid_policy_stays_in_force_after_an_invalid_or_deleted_one():
 async def start(cluster: ApiServer, text: str | None) -> policies.PolicyStore:
     """Return the store of a server that has started while the policy has this text; None without a policy."""
     store = policies.PolicyStore()
-    store.last_valid = await last_policy.read(cluster)
+    store.last_valid = await last_policy.wait_for_copy(cluster)
     store.replace([] if text is None else [build_config_map(text)])
     return store
 
@@ -116,7 +116,7 @@ async def test_reading_the_stored_copy_is_retried_until_the_api_server_allows_it
 async def write(cluster: ApiServer, *seen: views.ConfigMap) -> None:
     """Run a webhook that sees these versions of the policy."""
     store = policies.PolicyStore()
-    writing = asyncio.create_task(last_policy.write(cluster, store))
+    writing = asyncio.create_task(last_policy.keep_copy(cluster, store))
     for config_map in seen:
         store.upsert(config_map)
         for _ in range(20):

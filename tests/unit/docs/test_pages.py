@@ -77,7 +77,7 @@ def list_rejected(page: pathlib.Path) -> Iterator[str]:
         trees = [tree for tree in yaml.load_all(block.text, Loader=yaml.CSafeLoader) if isinstance(tree, dict)]
         if any({"apiVersion", "fabrics"} <= tree.keys() for tree in trees):
             result = policies.read_manifest(block.text)
-            if isinstance(result, policies.Rejected):
+            if isinstance(result, policies.RejectedPolicy):
                 yield from (f"{block.title}: {error}" for error in result.errors)
             elif policy is STAND_IN:
                 policy = result

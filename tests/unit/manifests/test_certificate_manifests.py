@@ -50,7 +50,7 @@ def test_only_the_account_of_the_rotator_may_read_secrets():
 
 
 @pytest.mark.parametrize("server", inventory.SERVERS)
-def test_servers_mount_their_own_certificate_only_and_wait_for_it(server):
+def test_servers_mount_only_their_own_certificate_and_wait_until_it_exists(server):
     pod = find_document("Deployment", f"railwright-{server}")["spec"]["template"]["spec"]
     secrets = [volume["secret"] for volume in pod["volumes"] if "secret" in volume]
     (mounted,) = secrets

@@ -28,7 +28,7 @@ def load(site: str, name: str) -> dict:
 
 def policy_of(site: str):
     policy = policies.read((EXAMPLES / site / "policy.yaml").read_text())
-    assert not isinstance(policy, policies.Rejected), policy
+    assert not isinstance(policy, policies.RejectedPolicy), policy
     return policy
 
 

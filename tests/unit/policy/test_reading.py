@@ -24,7 +24,7 @@ def read_valid(text: str) -> model.Policy:
 
 def read_errors(text: str) -> tuple[policies.PolicyError, ...]:
     result = policies.read(text)
-    assert isinstance(result, policies.Rejected), result
+    assert isinstance(result, policies.RejectedPolicy), result
     return result.errors
 
 
@@ -200,13 +200,13 @@ def test_an_error_in_a_configmap_has_the_line_of_the_manifest():
         f"    {line}\n" for line in (HEAD + "\n  f:\n    transport: rocee\n").splitlines()
     )
     result = policies.read_manifest(manifest)
-    assert isinstance(result, policies.Rejected)
+    assert isinstance(result, policies.RejectedPolicy)
     assert manifest.splitlines()[(result.errors[0].line or 0) - 1].strip() == "transport: rocee"
 
 
 def test_a_configmap_without_the_policy_key_is_rejected_by_the_keys_name():
     result = policies.read_manifest("kind: ConfigMap\ndata: {policy.yml: x}\n")
-    assert isinstance(result, policies.Rejected)
+    assert isinstance(result, policies.RejectedPolicy)
     assert 'data."policy.yaml"' in result.errors[0].message
 
 
@@ -235,7 +235,7 @@ def test_a_policy_with_random_changes_is_read_without_an_exception(data):
         )
         text = text[:start] + piece + text[end:]
     for result in (policies.read(text), policies.read_manifest("kind: ConfigMap\n" + text)):
-        if isinstance(result, policies.Rejected):
+        if isinstance(result, policies.RejectedPolicy):
             assert all(error.message and (error.line is None or error.line > 0) for error in result.errors)
 
 

@@ -55,7 +55,7 @@ def test_a_decimal_number_or_a_string_with_a_final_newline_is_rejected(section, 
     tree = json.loads(json.dumps(CONTRACT))
     tree["fabrics"]["roce"][section][key] = value
     result = policies.read(json.dumps(tree))
-    assert isinstance(result, policies.Rejected)
+    assert isinstance(result, policies.RejectedPolicy)
     assert [error.path for error in result.errors] == [f"fabrics.roce.{section}.{key}"]
 
 
@@ -122,7 +122,7 @@ def test_an_nccl_variable_as_a_key_gives_an_error_that_names_env():
     result = policies.read(
         "apiVersion: railwright.io/v1alpha1\nfabrics: {f: {transport: tcp, nccl: {retryCount: 7, gdrLevel: SYS}}}\n"
     )
-    assert isinstance(result, policies.Rejected)
+    assert isinstance(result, policies.RejectedPolicy)
     assert all(
         str(error).endswith("; to set an NCCL variable that has no key, use env of the fabric")
         for error in result.errors

@@ -208,7 +208,7 @@ def test_devices_that_only_one_container_has_are_not_listed_for_the_others(tmp_p
     result = run(tmp_path, *options, "--several-containers", environment=environment)
     assert (result.code, find(result, "device"), read_env(result)) == (0, ["mlx5_2"], {})
     assert (result.files["nccl.conf"], result.files["ucx.conf"]) == ("", "")
-    assert "rail0 mlx5_2: belongs to this container only, while several containers have such devices, so" in result.line
+    assert "rail0 mlx5_2: is in this container only, but other containers request such devices too: " in result.line
     assert read_env(run(tmp_path, *options, environment=environment))["NCCL_IB_HCA"] == "=mlx5_2"
     shared = run(tmp_path, *options, "--several-containers")  # a plugin that shares devices sets no such variable
     assert read_env(shared)["NCCL_IB_HCA"] == "=mlx5_2"
@@ -291,7 +291,7 @@ def test_claimed_devices_are_found_by_requests_named_like_the_rails(tmp_path):
     assert set(find(result, "basis")) == {"claim"}
 
 
-def test_a_rail_has_all_devices_of_its_request(tmp_path):
+def test_a_rail_gets_all_devices_of_its_claim_request(tmp_path):
     node = sysfs_trees.build_roce(tmp_path)
     devices = ", ".join(
         f'{{"attributes": {{"dra.net/rdmaDevice": {{"string": "mlx5_{k}"}}}}, "networkData": {{"interfaceName": '

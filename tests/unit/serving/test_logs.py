@@ -53,7 +53,7 @@ def test_configured_logging_writes_to_the_stream_from_every_logger():
     handlers, level = list(root.handlers), root.level
     stream = io.StringIO()
     try:
-        logs.configure(stream=stream)
+        logs.configure_logging(stream=stream)
         logging.getLogger("aiohttp.server").warning("heard")
     finally:
         root.handlers[:] = handlers

@@ -178,7 +178,7 @@ def test_the_pod_of_these_tests_has_every_field_that_admission_decodes(view, tre
     assert {field.encode_name for field in msgspec.structs.fields(view)} - tree.keys() == unused
 
 
-def test_the_answer_from_an_excerpt_equals_that_from_the_whole_pod_for_any_derived_variable():
+def test_the_answer_from_an_excerpt_equals_that_from_the_whole_pod_if_the_pod_sets_a_derived_variable():
     by = fabric("    resolve: auto\n    env: {NCCL_CROSS_NIC: '0'}\n", rails="[{name: rail0, resource: a.b/c}]")
     at = msgspec.structs.replace(KNOWN, file_keys=True, offered=frozenset({"a.b/c"}))
     for name in sorted(derive.NAMES):

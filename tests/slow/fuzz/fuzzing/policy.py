@@ -47,7 +47,7 @@ def check(data: bytes) -> None:
     """Assert that reading never raises, errors have a place and a sentence, and a policy can be read from its JSON."""
     text = data.decode("utf-8", "replace")
     result = policies.read(text)
-    if isinstance(result, policies.Rejected):
+    if isinstance(result, policies.RejectedPolicy):
         assert result.errors
         lines = max(1, len(text.splitlines()) + 1)
         for error in result.errors:
@@ -57,7 +57,7 @@ def check(data: bytes) -> None:
     written = msgspec.json.encode(result.document)
     assert msgspec.json.decode(written, type=model.PolicyDocument) == result.document
     again = policies.read(written.decode())
-    assert not isinstance(again, policies.Rejected), again
+    assert not isinstance(again, policies.RejectedPolicy), again
     assert again.document == result.document
     get_settings = rank_settings.compile_settings(result.document)
     for name in result.document.fabrics:
