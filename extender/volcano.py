@@ -97,7 +97,7 @@ class PrioritizeBody:
         self._held = 0  # bytes of the task, and of the names that `extend` has found
 
     def __len__(self) -> int:
-        """Return about how many bytes are kept, for the server's limit of all bodies. Reading them changes nothing."""
+        """Return about how many bytes of the body are kept, also after it was read, for the server's limit."""
         return len(self._rest) + self._held
 
     def extend(self, part: bytes, /) -> None:

@@ -96,7 +96,7 @@ def _implies_shape(allowed: Values, shape: policies.NodeShape, besides: str | No
 def _list_allowed_values(pod: views.Pod, known: Values) -> Iterator[Values]:
     """Yield the label values of nodes that match both a term of the required affinity and the node selector.
 
-    A term without requirements matches no node (Kubernetes' API). Comparisons of numbers are ignored.
+    A term without requirements matches no node (Kubernetes' API). `Gt` and `Lt` are ignored: they exclude no value.
     """
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     terms = (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()

@@ -193,7 +193,7 @@ def _build_index(specs: Mapping[str, Spec]) -> _Index:
 def _list_ancestors(
     names: Sequence[str], children: Sequence[tuple[str, str]], problems: list[str]
 ) -> Mapping[str, Sequence[str]]:
-    """Return each HyperNode with its ancestors, lowest first. The first of several parents counts."""
+    """Return each HyperNode with its ancestors, lowest first. Of several parents only the first counts."""
     parents = dict(reversed(children))
     lines = {name: [name] for name in names}
     for name in reversed(names):  # a parent has a higher tier, so that its ancestors are known

@@ -65,17 +65,17 @@ def read_record(pod: views.Pod) -> Record:
 
 def decode_record(text: str) -> Record:
     """Return the record in an annotation. Raises InvalidRecordError."""
-    return _decode_shared(text) if len(text) <= _MAX_SHARED else _decode(text)
+    return _decode_shared(text) if len(text) <= _MAX_SHARED else _decode_record(text)
 
 
-def _decode(text: str) -> Record:
+def _decode_record(text: str) -> Record:
     try:
         return _decoder.decode(text)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidRecordError(str(error)) from None
 
 
-_decode_shared = functools.lru_cache(maxsize=256)(_decode)  # the pods of a gang have one text
+_decode_shared = functools.lru_cache(maxsize=256)(_decode_record)  # the pods of a gang have one text
 
 # --- the fabric -------------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ def parse_rails(annotation: str, rail_names: Sequence[str]) -> tuple[str, ...]:
     if not value:
         fix = f"write {_RAIL_VALUES}, or remove the annotation to get all"
         raise InvalidRailsError(f"is empty; the fabric has {', '.join(rail_names)}: {fix}")
-    if is_count(value):
+    if is_rail_count(value):
         count = int(value[:9])  # limits the work; no fabric has as many rails
         if not 0 < count <= number:
             fix = f"request 1 to {number}, or remove the annotation to get all"
@@ -149,7 +149,7 @@ def parse_rails(annotation: str, rail_names: Sequence[str]) -> tuple[str, ...]:
     return tuple(rail_names[index] for index in sorted(selected))
 
 
-def is_count(annotation: str) -> bool:
+def is_rail_count(annotation: str) -> bool:
     """True if an annotation `rails` is a number of rails."""
     value = annotation.strip()
     return value.isascii() and value.isdigit()
@@ -189,7 +189,7 @@ _MAX_SEGMENT_DIGITS = 6  # Kubernetes supports no gang of a million pods
 def read_segment(annotation: str) -> int | None:
     """Return the number of ranks in the annotation `segment`; None if it is not a positive number."""
     digits = annotation.strip()
-    is_number = is_count(digits) and len(digits) <= _MAX_SEGMENT_DIGITS
+    is_number = is_rail_count(digits) and len(digits) <= _MAX_SEGMENT_DIGITS
     return int(digits) or None if is_number else None
 
 

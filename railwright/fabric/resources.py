@@ -33,7 +33,7 @@ def freeze_amounts(written: Amounts) -> FrozenAmounts:
 NO_AMOUNTS = FrozenAmounts({})
 
 
-def add_up(amounts: Sequence[Amounts]) -> FrozenAmounts:
+def add_up_amounts(amounts: Sequence[Amounts]) -> FrozenAmounts:
     """Return the sum of amounts."""
     if len(amounts) <= 1:
         return freeze_amounts(amounts[0]) if amounts else NO_AMOUNTS
@@ -112,12 +112,12 @@ def _add_init_containers(running: dict[str, int], containers: Sequence[views.Con
         requests = parse_amounts(container.requests)
         if container.restart_policy == "Always":
             _add_amounts(sidecars, requests)
-            _raise_to(starting, sidecars)
+            _raise_to_amounts(starting, sidecars)
         else:
             _add_amounts(requests, sidecars)
-            _raise_to(starting, requests)
+            _raise_to_amounts(starting, requests)
     _add_amounts(running, sidecars)
-    _raise_to(running, starting)
+    _raise_to_amounts(running, starting)
 
 
 def _replace_by_pod_level(total: dict[str, int], spec: views.PodSpec) -> None:
@@ -135,7 +135,7 @@ def _add_amounts(total: dict[str, int], more: Amounts) -> None:
         total[name] = total.get(name, 0) + amount
 
 
-def _raise_to(total: dict[str, int], minimum: Amounts) -> None:
+def _raise_to_amounts(total: dict[str, int], minimum: Amounts) -> None:
     for name, amount in minimum.items():
         if total.get(name, 0) < amount:
             total[name] = amount

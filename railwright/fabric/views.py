@@ -21,8 +21,8 @@ _PATH_MAX = 4096  # bytes (Linux, include/uapi/linux/limits.h)
 class View(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True, gc=False):
     """Base of all views. JSON keys are in camelCase, and unknown fields are ignored.
 
-    Views are trees without cycles, so the garbage collector need not visit them. A view with cached properties (`dict`)
-    must let it.
+    Views are trees without cycles, so the garbage collector need not visit them. It has to visit a view with cached
+    properties (`dict`).
     """
 
 

@@ -85,7 +85,8 @@ def check_uninjected(snapshot: Snapshot) -> Result:
     missing = [
         pod.metadata.full_name
         for pod in snapshot.live_pods
-        if opt_in.find_missed_label(pod, labels.get(pod.metadata.namespace), accelerators, excluded) is not None
+        if opt_in.find_label_of_uninjected_pod(pod, labels.get(pod.metadata.namespace), accelerators, excluded)
+        is not None
     ]
     uncopied = []
     for workload in _read_user_workloads(snapshot):

@@ -276,7 +276,9 @@ class Inventory:
         if len(requested) < len(pod.templates):  # it was deleted after the claims were made, or does not exist yet
             requested = self._list_generated_claims(pod) or requested
         requested += [claims[key].spec.devices for key in pod.claims if key in claims]
-        return resources.add_up([self._count_request(request) for claim in requested for request in claim.requests])
+        return resources.add_up_amounts(
+            [self._count_request(request) for claim in requested for request in claim.requests]
+        )
 
     def _list_generated_claims(self, pod: PodKey) -> list[objects.DeviceClaim]:
         """Return spec.devices of the claims that Kubernetes generated for a pod."""

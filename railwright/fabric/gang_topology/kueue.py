@@ -61,7 +61,7 @@ def _check_job(request: requests.TopologyRequest) -> None:
         for key in template.pod.metadata.annotations:
             if key.startswith(_PREFIX):
                 raise requests.build_error_for_authored_field(f"{template.title}: annotation {key[:128]}")
-    request.check_uncontrolled("an annotation")
+    request.check_no_controller("an annotation")
     sizes = [part.pods for part in request.rank_templates]
     if _ELASTIC in request.workload.metadata.annotations:
         cause = f"annotation {_ELASTIC} makes the job elastic, and Kueue accepts no topology for elastic jobs"

@@ -69,7 +69,7 @@ class TopologyRequest(msgspec.Struct, frozen=True):
             )
         return known_keys[-1 if self.is_required else 0]
 
-    def check_uncontrolled(self, field: str) -> None:
+    def check_no_controller(self, field: str) -> None:
         """Raise NotWrittenError if another object controls the workload, because `field` would then have no effect."""
         if owner := self.workload.metadata.controller:
             raise NotWrittenError(f"{owner.kind} {owner.name} controls the workload, so {field} would have no effect")

@@ -125,7 +125,7 @@ def build_context(
 def find_role(pod: views.Pod, *, is_accelerated: bool, is_for_cpus: bool = False) -> Role:
     """Return the role of a pod. `is_accelerated`: an app container requests an accelerator.
 
-    A pod gets rails if it is accelerated, or an annotation asks for them. A launcher may be a rank itself. With
+    A pod gets rails if it is accelerated, or an annotation asks for them. So a launcher may get rails too. With
     `is_for_cpus`, each pod gets rails unless a framework labels the pod as a launcher or a head.
     """
     name = workload_roles.find_role(pod)
@@ -195,7 +195,7 @@ def _select_rails(
 def has_rail_count_only(pod: views.Pod, fabric: policies.Fabric) -> bool:
     """True if the annotation `rails`, or without it the policy, gives a number of rails and no names."""
     annotation = pod.metadata.annotations.get(names.RAILS)
-    return fabric.rails_per_pod == "proportional" if annotation is None else intent.is_count(annotation)
+    return fabric.rails_per_pod == "proportional" if annotation is None else intent.is_rail_count(annotation)
 
 
 def opts_out_of_resource(pod: views.Pod, resource: str) -> bool:

@@ -215,7 +215,7 @@ class DraftPart:
         operations = self._draft.build_parent_add(path, getattr(self._written, row.field), [])
         operations.append(_build_add(f"{path}/0", element))
         elements = [msgspec.convert(element, row.view), *(getattr(self._view, row.field) or ())]
-        self._record(entry, operations, **{row.field: elements})
+        self._record_edit(entry, operations, **{row.field: elements})
 
     def move_first(self, name: str, index: int, entry: str) -> None:
         """Move an element to the start of a list. Call it after all edits that use indexes of this list."""
@@ -223,7 +223,7 @@ class DraftPart:
         elements = [*getattr(self._view, row.field)]
         element = elements.pop(index)
         operations = [{"op": "move", "from": f"{path}/{index}", "path": f"{path}/0"}]
-        self._record(entry, operations, **{row.field: [element, *elements]})
+        self._record_edit(entry, operations, **{row.field: [element, *elements]})
 
     def replace(self, name: str, index: int, element: Mapping[str, Any], entry: str) -> None:
         """Replace an element of a list."""
@@ -231,18 +231,18 @@ class DraftPart:
         elements = [*getattr(self._view, row.field)]
         elements[index] = msgspec.convert(element, row.view)
         operations = [{"op": "replace", "path": f"{self._path}/{name}/{index}", "value": element}]
-        self._record(entry, operations, **{row.field: elements})
+        self._record_edit(entry, operations, **{row.field: elements})
 
     def remove_env(self, indexes: Sequence[int], entry: str) -> None:
         """Remove the variables at these indexes of `env`. Later edits use the indexes after the removal."""
         # the last one first, because a removal changes the indexes of those after it
         operations = [{"op": "remove", "path": f"{self._path}/env/{index}"} for index in sorted(indexes, reverse=True)]
         remaining = [entry for index, entry in enumerate(self._view.env) if index not in indexes]
-        self._record(entry, operations, env_or_none=remaining)
+        self._record_edit(entry, operations, env_or_none=remaining)
 
     def set_field(self, name: str, value: Any, entry: str) -> None:
         """Set a field, whether it exists or not."""
-        self._record(entry, [_build_add(f"{self._path}/{name}", value)], **{_FIELDS[name]: value})
+        self._record_edit(entry, [_build_add(f"{self._path}/{name}", value)], **{_FIELDS[name]: value})
 
     def request_resources(self, rows: Sequence[tuple[str, int | str, str]]) -> None:
         """Set request and limit of each resource to its amount. An amount that is already equal keeps its spelling."""
@@ -277,7 +277,7 @@ class DraftPart:
                 operations.append({"op": "remove", "path": path})
                 changed[f"{kind}_or_none"] = {name: amounts[name] for name in amounts if name != resource}
         resources = msgspec.structs.replace(current, **changed)
-        self._record(entry, operations, resources=resources)
+        self._record_edit(entry, operations, resources=resources)
 
     def use_claim(self, claim: str, entry: str) -> None:
         """Give a container the devices of an entry of spec.resourceClaims, unless it has them."""
@@ -289,7 +289,7 @@ class DraftPart:
         operations.append(_build_add(f"{path}/-", {"name": claim}))
         claims = [*current.claims, views.ContainerClaim(name=claim)]
         resources = msgspec.structs.replace(current, claims_or_none=claims)
-        self._record(entry, operations, resources=resources)
+        self._record_edit(entry, operations, resources=resources)
 
     def add_capability(self, capability: str, entry: str) -> None:
         """Add a capability to a container."""
@@ -301,7 +301,7 @@ class DraftPart:
         operations.append(_build_add(f"{path}/capabilities/add/-", capability))
         extended = msgspec.structs.replace(capabilities, add=[*(capabilities.add or ()), capability])
         context = msgspec.structs.replace(current, capabilities=extended)
-        self._record(entry, operations, security_context=context)
+        self._record_edit(entry, operations, security_context=context)
 
     def set_privileged(self, entry: str) -> None:
         """Make a container privileged."""
@@ -309,14 +309,14 @@ class DraftPart:
         operations = self._draft.build_parent_add(path, self._written.security_context, {})
         operations.append(_build_add(f"{path}/privileged", value=True))
         context = msgspec.structs.replace(current, privileged=True)
-        self._record(entry, operations, security_context=context)
+        self._record_edit(entry, operations, security_context=context)
 
     @property
     def _view(self) -> Any:
         spec = self._draft.pod.spec
         return spec if self._index is None else (spec.containers_or_none or ())[self._index]
 
-    def _record(self, entry: str, operations: list[Operation], **fields: Any) -> None:
+    def _record_edit(self, entry: str, operations: list[Operation], **fields: Any) -> None:
         """Record the operations of an edit, and set the edited fields of the view."""
         self._set_view(**fields)
         self._draft.changes.append(Change(entry, operations))

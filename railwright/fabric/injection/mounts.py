@@ -201,7 +201,7 @@ FOUND_UCX_CONF = FabricVolume(
 
 
 def build_file_reference(variable: str) -> Mapping[str, Any]:
-    """Return the `valueFrom` that reads a variable from the init container's file. kubelet ignores a missing one."""
+    """Return the `valueFrom` that reads a variable from the init container's file. It may be missing there."""
     return {"fileKeyRef": {"volumeName": RAILS, "path": RAILS_ENV, "key": variable, "optional": True}}
 
 

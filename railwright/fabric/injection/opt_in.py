@@ -122,7 +122,7 @@ Characters are counted because CEL counts characters.
 """
 
 
-def find_missed_label(
+def find_label_of_uninjected_pod(
     pod: views.Pod,
     namespace_labels: Mapping[str, str] | None,
     resources: Collection[str],

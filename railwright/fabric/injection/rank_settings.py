@@ -33,7 +33,7 @@ FILE_PATHS = (("NCCL_CONF_FILE", f"{names.RAILS_PATH}/nccl.conf"), ("UCX_CONFIG_
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The variables of a rank. `found` are those whose values the init container may find, if the pod gets one."""
+    """The variables of a rank. If the pod gets the init container, it may find the values of `found`."""
 
     all: tuple[derive.Variable, ...] = ()
     file_vars: tuple[derive.Variable, ...] = ()  # that can be set in a file

@@ -121,7 +121,7 @@ class MergedAnnotation(msgspec.Struct, frozen=True):
 
 
 def is_json(text: str) -> bool:
-    """True if Multus reads the value as a JSON array. The test is Multus's own."""
+    """True if Multus reads the value as a JSON array, because it contains one of `[`, `{` and `"`."""
     return not _JSON_MARKS.isdisjoint(text)
 
 

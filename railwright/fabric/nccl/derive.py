@@ -71,7 +71,7 @@ def _read_key(key: str) -> Value:
     return read_key
 
 
-def _set_with_nvlink(rank: RankFacts) -> str | None:
+def _enable_with_nvlink(rank: RankFacts) -> str | None:
     """Return 1 if the nodes of the fabric have NVLink domains, otherwise None."""
     return None if rank.fabric.nvlink_segment is None else "1"
 
@@ -139,7 +139,7 @@ _RULES = (
     VariableRule("NCCL_SOCKET_IFNAME", _name_interface("="), VariableCode.INTERFACE_OFF_RAILS),
     VariableRule("GLOO_SOCKET_IFNAME", _name_interface(), VariableCode.INTERFACE_OFF_RAILS),
     VariableRule("TP_SOCKET_IFNAME", _name_interface(), VariableCode.INTERFACE_OFF_RAILS),
-    VariableRule("NCCL_CUMEM_ENABLE", _set_with_nvlink, VariableCode.NVLINK_MEMORY, _WITH_RAILS),
+    VariableRule("NCCL_CUMEM_ENABLE", _enable_with_nvlink, VariableCode.NVLINK_MEMORY, _WITH_RAILS),
     VariableRule("NCCL_NET", _require_network("IB"), VariableCode.TCP_FORBIDDEN, _VERBS),
     VariableRule("NCCL_NET", _require_network("AWS Libfabric"), VariableCode.TCP_FORBIDDEN, _EFA),
     VariableRule("NCCL_NET", _require_network(), VariableCode.TCP_FORBIDDEN, _PLUGIN),

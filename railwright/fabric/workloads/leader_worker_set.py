@@ -26,9 +26,9 @@ def _build_leader_metadata(context: frameworks.TemplateContext) -> frameworks.Co
 
 
 def _list_created_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
-    """Yield leaders and workers. A set without a template for leaders creates them from that for workers.
+    """Yield leaders and workers. A set without a template for leaders creates them from the template for workers.
 
-    The admission webhook of LeaderWorkerSet rejects a pod without the annotation for the size.
+    All have the annotation for the size, because LeaderWorkerSet's admission webhook rejects a pod without it.
     """
     groups = frameworks.get_mapping(origin.ancestors[0], "spec").get("replicas", 1)
     size, is_leader = origin.parent.get("size", 1), WORKER_INDEX in origin.metadata.labels

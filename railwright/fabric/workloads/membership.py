@@ -166,7 +166,7 @@ def _build_size_kind(kind: frameworks.WorkloadKind) -> frameworks.SizeKind:
 
 
 def _read_texts(metadata: frameworks.Tree, key: str) -> Mapping[str, str]:
-    """Return labels or annotations, without values that are not text. Not every custom resource validates them."""
+    """Return labels or annotations, without values that are not text, which some custom resources permit."""
     values = frameworks.get_mapping(metadata, key)
     return {name: value for name, value in values.items() if isinstance(value, str)}
 

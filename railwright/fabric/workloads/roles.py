@@ -1,6 +1,6 @@
 """Finds a pod's role in its job from its labels, variables and commands. The policy is not read.
 
-Framework labels can only remove rails. Trusting them is safe: anyone able to set them can also set the opt-in label.
+Labels of frameworks are trusted: they can only remove rails, and whoever can set them can also opt the pod out.
 """
 
 from railwright.fabric import names, views

@@ -41,7 +41,7 @@ def _build_metadata(context: frameworks.TemplateContext) -> frameworks.Controlle
 
 
 def _list_volumes(entries: Sequence[Any]) -> Sequence[frameworks.ControllerVolume]:
-    """Return the volumes of a Job under names of ours: the controller generates random ones (createJobPod)."""
+    """Return the volumes of a Job under placeholder names; the controller generates random names (createJobPod)."""
     paths = [frameworks.get_mapping(entry).get("mountPath") for entry in entries]
     return [frameworks.ControllerVolume(f"volume-{i}", path) for i, path in enumerate(paths) if isinstance(path, str)]
 

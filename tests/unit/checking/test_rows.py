@@ -525,7 +525,7 @@ def test_uninjected_pods_of_a_labelled_namespace_are_named_if_they_request_an_ac
 def test_check_and_the_admission_policy_find_the_same_uninjected_pods():
     for name, case in missed_pods.CASES.items():
         pod, excluded = msgspec.convert(missed_pods.pod(case), views.Pod), opt_in.ALWAYS_EXCLUDED | case.excluded
-        found = opt_in.find_missed_label(pod, case.namespace_labels, [missed_pods.ACCELERATOR], excluded)
+        found = opt_in.find_label_of_uninjected_pod(pod, case.namespace_labels, [missed_pods.ACCELERATOR], excluded)
         assert found == case.label, name
 
 

@@ -193,7 +193,7 @@ OWN_TEMPLATE = "railwright-roce-4x4-0123456789"
 
 
 @pytest.mark.parametrize(("template", "refused"), [(OWN_TEMPLATE, {"n"}), ("mine", set())])
-def test_a_node_with_tainted_devices_is_not_refused_to_claims_of_the_author(template, refused):
+def test_a_node_with_tainted_devices_is_not_refused_to_a_pod_with_its_authors_claims(template, refused):
     site = extending.Site([claimed.build_claimed_node(name, "a") for name in ("n", "m")], (), claimed.policy())
     cluster = site.state.cluster
     claimed.name_devices(cluster)

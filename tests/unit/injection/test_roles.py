@@ -353,7 +353,7 @@ def build_task_pod(task: str) -> dict:
 
 
 @pytest.mark.parametrize("name", [*LAUNCHERS, *OTHERS])
-def test_a_volcano_task_without_gpus_gets_open_mpi_settings_only_if_its_name_is_a_launchers(name):
+def test_a_volcano_task_without_gpus_gets_open_mpi_settings_only_if_it_is_named_like_a_launcher(name):
     job = working.build_workload(VOLCANO, working.build_template(), label="f")
     tasks = ((name, cpu()), ("ranks", gpus(8)))
     job["spec"]["tasks"] = [{"name": task, "template": working.build_template(own)} for task, own in tasks]

@@ -275,7 +275,7 @@ def test_the_node_with_aligned_rails_is_best_if_nodes_are_equally_full(where):
     assert 1 <= 10 - steps[decision.scores["a"]] <= 3, "it decides, and is not all of kube-scheduler's scale"
     assert decision.plan.bandwidth == (0.0 if where == "no domains" else 1.0)
     scores = {name: explanation.terms["numa"] for name, explanation in explain(decision).items()}
-    assert scores["a"] == (0.0, "0 of 2 rails local to their GPUs, NUMA nodes 0+1")
+    assert scores["a"] == (0.0, "0 of 2 rails on the NUMA node of their GPUs; the pod uses NUMA nodes 0+1")
     assert scores["b"] == (1.0, "GPUs and rails together on NUMA node 0")
 
 
@@ -300,7 +300,7 @@ def test_a_partly_used_node_is_filled_even_if_its_rails_are_on_another_numa_node
         )
     assert explain(decision)["a"].terms["numa"] == (
         0.0,
-        "0 of 2 rails local to their GPUs, NUMA nodes 0+1",
+        "0 of 2 rails on the NUMA node of their GPUs; the pod uses NUMA nodes 0+1",
     )
 
 

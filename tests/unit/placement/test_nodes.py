@@ -90,7 +90,7 @@ def compare(operator: str, label: str, *values: str) -> bool:
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
-def test_gt_and_lt_compare_a_label_with_the_value(number, bound):
+def test_gt_and_lt_compare_a_label_with_the_value_of_the_expression(number, bound):
     assert compare("Gt", str(number), str(bound)) is (number > bound)
     assert compare("Lt", str(number), str(bound)) is (number < bound)
     assert compare("Gt", "+5", "1")

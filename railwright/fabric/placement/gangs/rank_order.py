@@ -98,7 +98,7 @@ def _fill_run(
 def _sort_by_detour(leaves: Sequence[topology.Domain], run: _RankRun) -> Sequence[topology.Domain]:
     """Sort the leaves for ranks between two placed peers with full leaves: those near the previous peer come first.
 
-    Leaves of one parent are at the same distance from another leaf. A gang may have hundreds of runs and of leaves.
+    A gang may have hundreds of runs and of leaves, so a distance is computed once for all leaves of a parent.
     """
 
     def compute_detour(leaf: topology.Domain) -> tuple[int, int]:

@@ -65,14 +65,14 @@ def build_zones_from_shape(
     for resource in dict.fromkeys(rail.resource for rail in rails if rail.resource):
         names = {rail.name for rail in rails if rail.resource == resource}
         weights[resource] = [len(names.intersection(zone.rails)) for zone in shape.numa]
-    shares = {resource: _divide(allocatable.get(resource, 0), by) for resource, by in weights.items()}
+    shares = {resource: _divide_devices(allocatable.get(resource, 0), by) for resource, by in weights.items()}
     return _build_zones(
         (number, {resource: shares[resource][number] for resource, by in weights.items() if by[number]})
         for number in range(len(shape.numa))
     )
 
 
-def _divide(amount: int, weights: Sequence[int]) -> Sequence[int]:
+def _divide_devices(amount: int, weights: Sequence[int]) -> Sequence[int]:
     """Divide whole devices by weight, rounded so that the shares add up."""
     devices, total = amount // resources.UNIT, sum(weights) or 1
     bounds = [(2 * devices * part + total) // (2 * total) for part in itertools.accumulate(weights, initial=0)]

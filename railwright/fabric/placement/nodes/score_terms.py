@@ -78,7 +78,8 @@ def _explain_numa(node_class: node_evaluation.NodeClass) -> str:
         return f"GPUs {'on NUMA node' if node_class.has_unsplit_slot else 'split over NUMA nodes'} {zones}"
     if best.local >= rail_devices:
         return f"GPUs and rails together on NUMA node {zones}"
-    return f"{best.local} of {text.format_count(rail_devices, 'rail')} local to their GPUs, NUMA nodes {zones}"
+    local = f"{best.local} of {text.format_count(rail_devices, 'rail')}"
+    return f"{local} on the NUMA node of their GPUs; the pod uses NUMA nodes {zones}"
 
 
 def _explain_packing(node_class: node_evaluation.NodeClass) -> str:
@@ -155,7 +156,7 @@ MAX_PRIORITY = 10  # extenderv1.MaxExtenderPriority
 
 
 def convert_to_priorities(scores: Collection[float]) -> Mapping[float, int]:
-    """Return kube-scheduler's integer for each distinct score. 5,000 nodes have few distinct scores."""
+    """Return kube-scheduler's integer for each distinct score, of which thousands of nodes have few."""
     best = max(scores, default=0.0)
     if best <= 0:  # the pod did not opt in, or each node has a broken rail or is not in the cache
         return dict.fromkeys(scores, 0)

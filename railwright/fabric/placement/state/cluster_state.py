@@ -57,7 +57,7 @@ class PodIndex:
         self.by_claim: dict[str, dict[str, object_info.PodInfo]] = {}
 
     def add(self, pod: object_info.PodInfo, *, joins_gang: bool) -> None:
-        """Add a pod that is not indexed. A pod that does not join its gang is terminating, or has none."""
+        """Add a pod that is not indexed. `joins_gang` is False for a pod that terminates or has no gang."""
         self.by_uid[pod.uid] = pod
         for key in (*pod.claim_names, *pod.templates):
             self.by_claim.setdefault(key, {})[pod.uid] = pod

@@ -71,7 +71,7 @@ class DeclaredSizes:
         return PodGroupReference(f"{group.kind.group}/{group.kind.version}", group.uid)
 
     def upsert(self, kind: frameworks.SizeKind, obj: SizedObject) -> None:
-        """Add or update an object that declares sizes. Most updates change only its status."""
+        """Add or update an object that declares sizes. Most updates change only its status, and have no effect."""
         declaration = _Declaration(kind, _limit_sizes(kind.read_sizes(obj)))
         if isinstance(obj, views.PodGroup):
             declaration = msgspec.structs.replace(declaration, is_confined=obj.spec.is_confined, uid=obj.metadata.uid)

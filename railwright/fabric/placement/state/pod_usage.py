@@ -72,8 +72,7 @@ def count_unobserved_requests(
 ) -> resources.Amounts:
     """Return the part of an assumed pod's requests that the observed state does not count yet.
 
-    Its claims may be allocated before its binding is observed. The claims may also be observed after the pod was
-    assumed.
+    The observed state counts the devices of the pod's allocated claims, also before the pod's binding is observed.
     """
     names = cluster.list_slice_resources(node)
     if not names:
