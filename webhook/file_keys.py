@@ -1,4 +1,7 @@
-"""Finds out whether the API server stores `fileKeyRef` in variables (KEP-3721, on by default since Kubernetes 1.35)."""
+"""Finds out whether the API server stores `fileKeyRef`, by which kubelet reads a variable's value from a file.
+
+The field is of KEP-3721, and on by default since Kubernetes 1.35.
+"""
 
 import asyncio
 import logging

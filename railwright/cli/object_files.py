@@ -46,7 +46,7 @@ def require_valid(result: model.Policy | policies.RejectedPolicy, source: str, f
     """Return a valid policy. Raise UnreadableError with all errors of an invalid policy, and with `fix`."""
     if not isinstance(result, policies.RejectedPolicy):
         return result
-    first, *others = [output.escape_controls(error.format_in(source)) for error in result.errors]
+    first, *others = [output.escape_controls(error.format_with_file(source)) for error in result.errors]
     if not others:
         raise output.UnreadableError(f"{first}; {fix}")
     raise output.UnreadableError("\n  ".join([f"the policy is invalid; {fix}:", first, *others]))

@@ -61,7 +61,7 @@ async def fetch_policy(
         with contextlib.suppress(errors.ClusterError):  # the role of a tenant lacks the right to read it
             last = await last_policy.read_copy(client)
         if isinstance(last, model.Policy):
-            first = output.escape_controls(result.errors[0].format_in(CONFIG_MAP))
+            first = output.escape_controls(result.errors[0].format_with_file(CONFIG_MAP))
             output.print_note(f"{first}; until it is corrected, the last valid policy is used, from {LAST_CONFIG_MAP}")
             return last, LAST_CONFIG_MAP
     return object_files.require_valid(result, CONFIG_MAP, fix), CONFIG_MAP

@@ -38,7 +38,7 @@ class PolicyError:
         """Return `line 3: fabrics.roce: message`, without line and path where there are none."""
         return self._format_at("" if self.line is None else f"line {self.line}")
 
-    def format_in(self, file: str) -> str:
+    def format_with_file(self, file: str) -> str:
         """Return the error with the file and the line in front of it, as compilers do."""
         return self._format_at(file if self.line is None else f"{file}:{self.line}")
 

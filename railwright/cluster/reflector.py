@@ -77,7 +77,7 @@ class WatchSpec(msgspec.Struct, frozen=True):
 
 
 class Reflector:
-    """Keeps one sink equal to one kind of one cluster."""
+    """Keeps a sink equal to the objects of one kind in a cluster."""
 
     watch_seconds = 240.0  # timeout of a watch, extended by up to half
     quiet_seconds = 70.0  # bookmarks arrive every 60 s: longer silence is a dead connection

@@ -158,7 +158,7 @@ def _load_policy(path: pathlib.Path, store: policies.PolicyStore) -> None:
     """Read a policy file, the plain document or a ConfigMap with it, and put it in force. Raises ConfigurationError."""
     result = policies.read_manifest(_read_text(path))
     if isinstance(result, policies.RejectedPolicy):
-        listed = "\n  ".join(error.format_in(str(path)) for error in result.errors)
+        listed = "\n  ".join(error.format_with_file(str(path)) for error in result.errors)
         raise errors.ConfigurationError(f"the policy is invalid: {listed}")
     store.update_policy(result)
 

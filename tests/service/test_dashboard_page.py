@@ -91,7 +91,7 @@ async def test_the_page_shows_gangs_and_nodes_on_phone_and_laptop_without_access
         assert await page.js(VIOLATIONS) == []
 
 
-async def test_the_page_is_used_with_the_keyboard_and_follows_the_cluster(chrome, shown):
+async def test_the_page_can_be_used_with_the_keyboard_and_shows_changes_of_the_cluster(chrome, shown):
     url, server, vista = shown
     async with chrome.tab() as page:
         await page.open(f"{url}#gang=prod/llama-405b")

@@ -37,7 +37,7 @@ def assert_card(lines):
     assert [command in line for command, line in zip(NEXT, lines[-3:], strict=True)] == [True] * 3
 
 
-def test_the_gang_takes_fewer_leaves_with_railwright_than_without():
+def test_the_demo_places_its_gang_on_fewer_leaves_with_railwright_than_without():
     pods, placed, without, _ = scenario.admit_and_place(scenario.build_cluster())
     assert len({rank.leaf for rank in placed.ranks}) == placed.leaves == placed.min_leaves == 1
     assert without.leaves > 1, "there is nothing to see where Volcano does as well"

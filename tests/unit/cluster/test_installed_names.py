@@ -19,7 +19,7 @@ SHOW = (
 )
 
 
-def test_the_defaults_are_those_of_the_manifests():
+def test_the_default_names_of_the_installation_are_those_of_the_manifests():
     assert installed_names.NAMESPACE == names.NAMESPACE
     assert installed_names.EXTENDER == names.EXTENDER_SERVICE
     assert installed_names.POLICY == names.POLICY_CONFIGMAP

@@ -185,7 +185,7 @@ def test_a_stated_device_list_is_kept_and_reported_if_it_leaves_out_a_rail(tmp_p
         assert read_conf(result.files["nccl.conf"])["NCCL_IB_HCA"] == value
 
 
-def test_wrong_variables_of_the_pods_author_have_a_fix_each(tmp_path):
+def test_the_warning_about_each_wrong_variable_of_the_pods_author_has_its_own_fix(tmp_path):
     sysfs_trees.build_roce(tmp_path)
     line = run(tmp_path, *ROCE, environment={"NCCL_IB_HCA": "=mlx5_0", "NCCL_IB_ADDR_FAMILY": "AF_INET6"}).line
     assert "NCCL_IB_HCA: =mlx5_0 leaves out mlx5_1, mlx5_2, mlx5_3: correct or remove the variable in the pod" in line
