@@ -74,7 +74,7 @@ def _read_device_classes(template: objects.ResourceClaimTemplate) -> frozenset[s
 
 
 def _list_awaited_templates(pod: views.Pod) -> Mapping[Key, views.Pod]:
-    """Return the pod by each of railwright's claim templates that it names; {} if it has a node or has ended."""
+    """Map each claim template of railwright that a pod names to the pod; {} if the pod has a node or has ended."""
     if pod.spec.node_name or pod.status.has_ended:
         return {}
     return {(pod.metadata.namespace, claim.template): pod for claim in claim_templates.list_railwright_claims(pod)}

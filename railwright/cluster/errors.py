@@ -129,7 +129,7 @@ def build_foreign_error(host: str, path: str, detail: str = "") -> ForeignError:
 
 
 def format_origin(url: str) -> str:
-    """Return scheme, host and port of a URL, which are safe to print."""
+    """Return scheme, host and port of a URL, without its user name and password."""
     try:
         address = parse.urlsplit(url)
     except ValueError:

@@ -260,7 +260,7 @@ def _check_gid(view: resolution.ContainerView, rail: resolution.ResolvedRail, wh
 def _check_stated_index(
     view: resolution.ContainerView, rail: resolution.ResolvedRail, gid: hosts.Gid, where: str
 ) -> Iterator[Problem]:
-    """Report a stated GID index whose entry has no address of the rail. NCCL does not check it."""
+    """Report a stated GID index whose entry has no address of the rail: NCCL uses the index unchecked."""
     authors = hosts.parse_number(view.expectations.environment.get(expected.GID_INDEX))
     index = view.expectations.stated_index if authors is None else authors
     if index is None or rail.port is None or any(own.position == index for own in rail.usable_gids):

@@ -132,7 +132,7 @@ async def answer_request(request: web.Request, handler: typedefs.Handler) -> web
 
 
 def _check_request(request: web.Request, rules: Rules, path: str) -> None:
-    """Raise HttpError for an unknown path or method, or if the client needs a certificate and has no valid one."""
+    """Raise HttpError for an unknown path or method, or a client without the certificate that the path requires."""
     unrouted = request.match_info.http_exception
     if isinstance(unrouted, web.HTTPMethodNotAllowed):
         verbs = ", ".join(sorted(unrouted.allowed_methods))
@@ -146,7 +146,10 @@ def _check_request(request: web.Request, rules: Rules, path: str) -> None:
     given = {*common, *(value for _, value in certificate.get("subjectAltName", ()))}
     if not certificate or (rules.client_names and not given & rules.client_names):
         shown = f"that of this client names {', '.join(sorted(given)) or 'nobody'}" if certificate else "none was sent"
-        raise HttpError(403, f"{path} requires a client certificate: {shown}; see --client-ca and --client-names")
+        raise HttpError(
+            403,
+            f"{path} requires a client certificate: {shown}; use one that --client-ca issued and --client-names allows",
+        )
 
 
 async def _run_handler(
