@@ -213,7 +213,7 @@ def _plan_bundle_writes(situation: Situation) -> Step | None:
     return Step(Action.PUBLISH, reason, bundle=pem, certificates=certificates)
 
 
-def _plan_activation(situation: Situation) -> Step | Wait | None:
+def _plan_ca_activation(situation: Situation) -> Step | Wait | None:
     """Make the next CA active `overlap` after it was issued, but no later than halfway to the end of the active CA."""
     ca = situation.next_ca
     if ca is None:
@@ -230,7 +230,7 @@ def _plan_activation(situation: Situation) -> Step | Wait | None:
     return Step(Action.ACTIVATE, "every client trusts the next CA", keyring=keyring)
 
 
-def _plan_removal(situation: Situation) -> Step | Wait | None:
+def _plan_ca_removal(situation: Situation) -> Step | Wait | None:
     """Remove all CAs but the active one from the bundle, once no certificate of another CA can be in use.
 
     That is the latest of these times: twice `overlap` after the active CA was issued; for a server, `propagation` after
@@ -257,6 +257,6 @@ _RULES: tuple[Callable[[Situation], Step | Wait | None], ...] = (
     _plan_next_ca,
     _plan_renewal,
     _plan_bundle_writes,
-    _plan_activation,
-    _plan_removal,
+    _plan_ca_activation,
+    _plan_ca_removal,
 )

@@ -61,7 +61,7 @@ class Metrics:
         self.policy_valid = self._create_metric(Gauge, "policy_valid", text)
         text = "Always 1; the label is the digest of the policy in force."
         self.policy_info = self._create_metric(Gauge, "policy_info", text, ["digest"])
-        text = "Time since the API server last sent something for a cache."
+        text = "Time since the API server last sent a list, an event or a bookmark for a cache."
         self.cache_age_seconds = self._create_metric(Gauge, "cache_age_seconds", text, ["kind"])
         self.cache_objects = self._create_metric(Gauge, "cache_objects", "Objects in a cache.", ["kind"])
         text = (
