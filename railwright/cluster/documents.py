@@ -152,7 +152,7 @@ class _Reader:
         """
         if id(node) in self._sizes:
             if (found := self._sizes[id(node)]) is None:
-                raise DocumentError("an alias is inside the value that it repeats; remove it", get_line(node))
+                raise DocumentError("an alias is inside the value that it repeats; remove the alias", get_line(node))
             return found
         self._sizes[id(node)] = None
         if isinstance(node, yaml.ScalarNode):
