@@ -25,7 +25,7 @@ def request_devices(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
     """Request the devices that the pod lacks. Raises RefusedError."""
     pools = _find_pools(draft.pod, ctx)
     needed = _count_devices(draft.pod, ctx, pools)
-    _request_amounts(draft, ctx, needed, pools)
+    _request_device_amounts(draft, ctx, needed, pools)
     if needed:
         draft.add_entry("devices")
     draft.warn(*_warn_of_unoffered_resources(ctx, pools, needed))
@@ -102,7 +102,7 @@ def _count_devices(pod: drafts.EditedPod, ctx: context.InjectionContext, pools: 
     return needed
 
 
-def _request_amounts(
+def _request_device_amounts(
     draft: drafts.Draft, ctx: context.InjectionContext, needed_by_resource: Mapping[str, int], pools: _Pools
 ) -> None:
     pod, containers = draft.pod, draft.pod.spec.containers

@@ -109,18 +109,18 @@ class Draft:
     def set_annotation(self, key: str, value: str, entry: str) -> None:
         """Set an annotation, whether it exists or not."""
         self.annotation_keys.append(key)
-        self._set_key("annotations", key, value, entry)
+        self._set_metadata_key("annotations", key, value, entry)
 
     def set_label(self, key: str, value: str, entry: str) -> None:
         """Set a label. Only templates of workloads get one."""
-        self._set_key("labels", key, value, entry)
+        self._set_metadata_key("labels", key, value, entry)
 
     def set_networks(self, value: str, selections: tuple[network_selection.Selection, ...], entry: str) -> None:
         """Set the networks annotation. `selections` are all attachments in it."""
         self.set_annotation(names.NETWORKS, value, entry)
         self.pod = msgspec.structs.replace(self.pod, networks=selections)
 
-    def _set_key(self, field: str, key: str, value: str, entry: str) -> None:
+    def _set_metadata_key(self, field: str, key: str, value: str, entry: str) -> None:
         operations = self.build_parent_add(f"/metadata/{field}", getattr(self.written.metadata, f"{field}_or_none"), {})
         operations.append(_build_add(f"/metadata/{field}/{frameworks.escape_key(key)}", value))
         keys = {**getattr(self.pod.metadata, field), key: value}

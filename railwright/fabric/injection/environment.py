@@ -82,7 +82,7 @@ def _set_container_variables(
     left_out: tuple[derive.Variable, ...] = ()
     if settings.open_mpi and _names_interface_list(container, ctx.fabric):
         left_out = settings.open_mpi
-        _skip_open_mpi(draft, container, left_out)
+        _record_skipped_open_mpi_variables(draft, container, left_out)
     wanted, found = _select_variables(container, ctx.fabric, delivery, left_out)
     if container.env_from and _env_from_may_set(container, settings.all, settings.optional_library_vars, found):
         by_file = (*settings.file_vars, *[one for one in found if conf.can_contain(one.name)])
@@ -194,7 +194,7 @@ def _set_open_mpi_literals(draft: drafts.Draft, pod: drafts.EditedPod, ctx: cont
     for index in candidates if settings else ():
         container = pod.spec.containers[index]
         if _names_interface_list(container, ctx.fabric):
-            _skip_open_mpi(draft, container, settings)
+            _record_skipped_open_mpi_variables(draft, container, settings)
         elif not _env_from_may_set(container, settings):
             _add_env_entries(draft, index, container, settings)
         elif index in ctx.targets:
@@ -209,7 +209,9 @@ def _names_interface_list(container: views.Container, fabric: policies.Fabric) -
     return "_if_include" in line or "_if_exclude" in line
 
 
-def _skip_open_mpi(draft: drafts.Draft, container: views.Container, settings: Iterable[derive.Variable]) -> None:
+def _record_skipped_open_mpi_variables(
+    draft: drafts.Draft, container: views.Container, settings: Iterable[derive.Variable]
+) -> None:
     why = reasons.Reason(
         AdmissionCode.OPEN_MPI_LISTS,
         f"container {container.name} names an include or exclude list of Open MPI itself, and mpirun fails if both "

@@ -65,7 +65,7 @@ def _check_networks(metadata: views.ObjectMeta) -> Iterator[reasons.Reason]:
         selections = network_selection.parse_networks(metadata.annotations.get(names.NETWORKS, ""), "")
     for position, selection in enumerate(selections, start=1):
         if selection.unknown_key is not None:
-            meant = _find_similar(selection.unknown_key.replace("_", "-"), network_selection.KEYS)
+            meant = _find_similar_key(selection.unknown_key.replace("_", "-"), network_selection.KEYS)
             yield KeyWarning(
                 AdmissionCode.KEY_WITHOUT_EFFECT,
                 f"annotation {names.NETWORKS}: entry {position}: key {text.quote(selection.unknown_key)} "
@@ -208,7 +208,7 @@ def _explain_wrong_key(metadata: views.BriefMeta, key_type: str, key: str, value
         if (metadata.labels if key_type == ANNOTATION else metadata.annotations).get(key) != value:
             yield _build_warning(key_type, key, value, _READ_AS[_TYPE_BY_KEY[key]], _MOVE)
     else:
-        meant = _find_similar(key.partition("/")[2], [candidate.removeprefix(PREFIX) for candidate in _TYPE_BY_KEY])
+        meant = _find_similar_key(key.partition("/")[2], [candidate.removeprefix(PREFIX) for candidate in _TYPE_BY_KEY])
         fix = f"did you mean {_TYPE_BY_KEY[PREFIX + meant]} {PREFIX}{meant}?" if meant else _ALL_KEYS
         yield _build_warning(key_type, key, value, "railwright has no such key", fix)
 
@@ -231,7 +231,7 @@ def _is_own_key(key: str) -> bool:
     )
 
 
-def _find_similar(key: str, candidates: Sequence[str]) -> str:
+def _find_similar_key(key: str, candidates: Sequence[str]) -> str:
     """Return the candidate that was probably meant by a key, "" if none is similar."""
     key = key[:_MAX_KEY].casefold()
     by_folded = {candidate.casefold(): candidate for candidate in candidates}

@@ -64,9 +64,9 @@ def set_privileges(draft: drafts.Draft, ctx: context.InjectionContext) -> None:
         dropping_containers = [
             pod.spec.containers[index].name for index in ctx.targets if _drops_capability(pod, index, capability)
         ]
-        draft.warn(*[_explain_drop(ctx, (name,), capability) for name in dropping_containers])
+        draft.warn(*[_explain_dropped_capability(ctx, (name,), capability) for name in dropping_containers])
         if len(dropping_containers) == len(ctx.targets):
-            draft.record_skip(entry, _explain_drop(ctx, tuple(dropping_containers), capability))
+            draft.record_skip(entry, _explain_dropped_capability(ctx, tuple(dropping_containers), capability))
             continue
         for index in ctx.targets:
             equivalent = {capability, f"CAP_{capability}", "ALL"} & set(_get_capabilities(pod, index).add or ())
@@ -113,7 +113,9 @@ def _drops_capability(pod: drafts.EditedPod, index: int, capability: str) -> boo
     return dropped is not None and not {capability, f"CAP_{capability}"}.isdisjoint(dropped)
 
 
-def _explain_drop(ctx: context.InjectionContext, containers: tuple[str, ...], capability: str) -> reasons.Reason:
+def _explain_dropped_capability(
+    ctx: context.InjectionContext, containers: tuple[str, ...], capability: str
+) -> reasons.Reason:
     return reasons.Reason(
         AdmissionCode.LOCKING_WITHOUT_EFFECT,
         f"container {text.join_fitting(containers)} drops {capability} by name, so fabric {ctx.fabric_name} does not "

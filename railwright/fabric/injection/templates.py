@@ -72,7 +72,7 @@ class Workload(msgspec.Struct, frozen=True):
         return self.metadata.labels.get(names.FABRIC)
 
 
-class _Labelled(views.View, frozen=True):
+class _ObjectWithMetadata(views.View, frozen=True):
     metadata: views.ObjectMeta | None = None
 
 
@@ -81,7 +81,7 @@ _NO_METADATA, _NO_SPEC = views.ObjectMeta(), views.PodSpec()
 
 def read_workload(kind: frameworks.WorkloadKind, tree: Any) -> Workload:
     """Return the workload in `tree`, which is plain data. Raises UnreadableError, or TooManyEntriesError."""
-    metadata = _convert_to_view(tree, _Labelled, "").metadata or _NO_METADATA
+    metadata = _convert_to_view(tree, _ObjectWithMetadata, "").metadata or _NO_METADATA
     start = frameworks.TemplateContext(metadata.name or metadata.generate_name, "", 0, tree.get("spec"))
     origins = list(itertools.islice(frameworks.list_origins(kind, tree, start), frameworks.MAX_ENTRIES + 1))
     if len(origins) > frameworks.MAX_ENTRIES:
@@ -117,7 +117,7 @@ def _read_template(origin: frameworks.TemplateOrigin, parents: dict[int, views.O
     for parent, step, child in zip(origin.ancestors, origin.steps, origin.ancestors[1:], strict=False):
         if isinstance(parent, dict) and "metadata" in parent:
             if id(parent) not in parents:
-                parents[id(parent)] = _convert_to_view(parent, _Labelled, title).metadata or _NO_METADATA
+                parents[id(parent)] = _convert_to_view(parent, _ObjectWithMetadata, title).metadata or _NO_METADATA
             metadata = parents[id(parent)]
             label = metadata.labels.get(names.FABRIC, label)
             above.append((title, metadata))

@@ -149,11 +149,11 @@ def get_variable(name: str) -> Variable:
 
 def suggest_name(name: str) -> str | None:
     """Return the active variable with the most similar name, or None if no name is similar enough."""
-    return _find_similar(name) if len(PREFIX) < len(name) <= MAX_NAME_LENGTH else None
+    return _find_similar_name(name) if len(PREFIX) < len(name) <= MAX_NAME_LENGTH else None
 
 
 @functools.lru_cache(maxsize=1024)
-def _find_similar(name: str) -> str | None:
+def _find_similar_name(name: str) -> str | None:
     # Comparing all names would let 64 variables of a pod delay others by 50 ms. Authors most often leave out the first
     # word, as in NCCL_GID_INDEX, or mistype a letter: one of the ends of the name is right.
     first, last = name[: len(PREFIX) + 1], f"_{name.rpartition('_')[2]}"

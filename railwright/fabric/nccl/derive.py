@@ -57,7 +57,7 @@ class VariableRule(msgspec.Struct, frozen=True):
 # --- values -----------------------------------------------------------------------------------------------
 
 
-def _return_text(text: str) -> Value:
+def _return_constant(text: str) -> Value:
     return lambda _: text
 
 
@@ -143,10 +143,10 @@ _RULES = (
     VariableRule("NCCL_NET", _require_network("IB"), VariableCode.TCP_FORBIDDEN, _VERBS),
     VariableRule("NCCL_NET", _require_network("AWS Libfabric"), VariableCode.TCP_FORBIDDEN, _EFA),
     VariableRule("NCCL_NET", _require_network(), VariableCode.TCP_FORBIDDEN, _PLUGIN),
-    VariableRule("NCCL_NET", _return_text("Socket"), VariableCode.TCP_ONLY, _TCP),
-    VariableRule("NCCL_NET_PLUGIN", _return_text("none"), VariableCode.REQUIRED_BY_TRANSPORT, _ERDMA),
-    VariableRule("NCCL_NET_PLUGIN", _return_text("none"), VariableCode.TCP_ONLY, _TCP),
-    VariableRule("NCCL_IB_DISABLE", _return_text("1"), VariableCode.TCP_ONLY, _TCP),
+    VariableRule("NCCL_NET", _return_constant("Socket"), VariableCode.TCP_ONLY, _TCP),
+    VariableRule("NCCL_NET_PLUGIN", _return_constant("none"), VariableCode.REQUIRED_BY_TRANSPORT, _ERDMA),
+    VariableRule("NCCL_NET_PLUGIN", _return_constant("none"), VariableCode.TCP_ONLY, _TCP),
+    VariableRule("NCCL_IB_DISABLE", _return_constant("1"), VariableCode.TCP_ONLY, _TCP),
     VariableRule("NCCL_IB_HCA", _list_exact_devices, VariableCode.RAIL_DEVICES, _VERBS - _ERDMA),
     VariableRule("NCCL_IB_HCA", lambda rank: _list_exact_devices(rank) or "erdma", VariableCode.RAIL_DEVICES, _ERDMA),
     VariableRule("NCCL_IB_GID_INDEX", _read_key("gid_index"), VariableCode.SET_BY_POLICY, _WITH_GIDS),
@@ -154,8 +154,8 @@ _RULES = (
     VariableRule("NCCL_IB_ADDR_FAMILY", _read_address_family, VariableCode.SET_BY_POLICY, _WITH_GIDS),
     VariableRule("NCCL_IB_ADDR_RANGE", _read_address_range, VariableCode.SET_BY_POLICY, _WITH_GIDS),
     VariableRule("NCCL_IB_TC", _read_key("traffic_class"), VariableCode.SET_BY_POLICY, _ROCE),
-    VariableRule("NCCL_IB_PCI_RELAXED_ORDERING", _return_text("0"), VariableCode.REQUIRED_BY_TRANSPORT, _PVRDMA),
-    VariableRule("NCCL_NET_GDR_LEVEL", _return_text("LOC"), VariableCode.REQUIRED_BY_TRANSPORT, _PVRDMA),
+    VariableRule("NCCL_IB_PCI_RELAXED_ORDERING", _return_constant("0"), VariableCode.REQUIRED_BY_TRANSPORT, _PVRDMA),
+    VariableRule("NCCL_NET_GDR_LEVEL", _return_constant("LOC"), VariableCode.REQUIRED_BY_TRANSPORT, _PVRDMA),
 )
 
 # NVSHMEM documentation, environment variables: without the mapping it ignores NVSHMEM_HCA_LIST. UCX documentation,
@@ -175,8 +175,8 @@ LIBRARY_RULES = (
     VariableRule("UCX_NET_DEVICES", _list_ports, VariableCode.RAIL_DEVICES, _NATIVE),
     VariableRule("UCX_IB_GID_INDEX", _read_gid_index, VariableCode.SET_BY_POLICY, _ROCE),
     VariableRule("NVSHMEM_IB_GID_INDEX", _read_gid_index, VariableCode.SET_BY_POLICY, _ROCE),
-    VariableRule("NVSHMEM_REMOTE_TRANSPORT", _return_text("libfabric"), VariableCode.REQUIRED_BY_TRANSPORT, _EFA),
-    VariableRule("NVSHMEM_LIBFABRIC_PROVIDER", _return_text("efa"), VariableCode.REQUIRED_BY_TRANSPORT, _EFA),
+    VariableRule("NVSHMEM_REMOTE_TRANSPORT", _return_constant("libfabric"), VariableCode.REQUIRED_BY_TRANSPORT, _EFA),
+    VariableRule("NVSHMEM_LIBFABRIC_PROVIDER", _return_constant("efa"), VariableCode.REQUIRED_BY_TRANSPORT, _EFA),
 )
 
 

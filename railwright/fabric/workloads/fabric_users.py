@@ -38,10 +38,10 @@ def list_removed_labels(before: model.PolicyDocument, after: model.PolicyDocumen
 
 def explain_uses(lost: Sequence[str], users: Users) -> Sequence[reason.Reason]:
     """Return a warning for each removed label that pods or namespaces have, or may have."""
-    return [found for label in lost if (found := _explain_use(label, users)) is not None]
+    return [found for label in lost if (found := _explain_label_use(label, users)) is not None]
 
 
-def _explain_use(label: str, users: Users) -> reason.Reason | None:
+def _explain_label_use(label: str, users: Users) -> reason.Reason | None:
     path = "defaultFabric is" if label == names.FABRIC_DEFAULT else f"fabrics.{label} is"
     namespaces = [name for name, labels in users.namespaces.items() if labels.get(names.FABRIC) == label]
     opted_in = f"namespace {text.join_first(namespaces, _MAX_NAMED)} opts in with it" if namespaces else ""

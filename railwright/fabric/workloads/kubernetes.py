@@ -46,7 +46,7 @@ def _build_stateful_metadata(context: frameworks.TemplateContext) -> frameworks.
     return frameworks.ControllerMetadata(volumes=frameworks.list_claim_volumes(claims))
 
 
-def _list_stateful_pods(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
+def _list_pods_of_stateful_set(origin: frameworks.TemplateOrigin) -> Iterator[frameworks.CreatedPods]:
     labels = {_POD_INDEX: "0", _POD_NAME: f"{origin.context.workload}-0"}
     yield frameworks.CreatedPods(count=frameworks.count_replicas(origin.parent), name="-0", labels=labels)
 
@@ -79,7 +79,7 @@ FRAMEWORK = frameworks.Framework(
             "v1",
             "StatefulSet",
             frameworks.locate_templates(build_metadata=_build_stateful_metadata),
-            list_created_pods=_list_stateful_pods,
+            list_created_pods=_list_pods_of_stateful_set,
             states_size=True,
         ),
         frameworks.WorkloadKind("apps", "v1", "ReplicaSet", _TEMPLATES, is_injected=False, states_size=True),

@@ -80,10 +80,10 @@ def find_rank(pod: views.Pod) -> Rank:
     """Return the rank of a pod, from its framework's index label or else the number at the end of its name."""
     metadata = pod.metadata
     if metadata.labels.keys().isdisjoint(_RANK_LABELS):  # most pods of a cluster
-        return Rank(1, _find_trailing_number(metadata.name), metadata.name)
-    index = _find_label_index(metadata.labels)
+        return Rank(1, _read_trailing_number(metadata.name), metadata.name)
+    index = _read_index_label(metadata.labels)
     role, is_labelled = 0 if _is_first_rank(metadata) else 1, index is not None
-    return Rank(role, _find_trailing_number(metadata.name) if index is None else index, metadata.name, is_labelled)
+    return Rank(role, _read_trailing_number(metadata.name) if index is None else index, metadata.name, is_labelled)
 
 
 def has_controller_with_size(pod: views.Pod) -> bool:
@@ -119,7 +119,7 @@ def _is_first_rank(metadata: views.ObjectMeta) -> bool:
     return False
 
 
-def _find_label_index(labels: Mapping[str, str]) -> int | None:
+def _read_index_label(labels: Mapping[str, str]) -> int | None:
     for label in INDEX_LABELS:
         text = labels.get(label, "")
         if text.isascii() and text.isdigit():
@@ -127,7 +127,7 @@ def _find_label_index(labels: Mapping[str, str]) -> int | None:
     return None
 
 
-def _find_trailing_number(name: str) -> int:
+def _read_trailing_number(name: str) -> int:
     digits = name[len(name.rstrip("0123456789")) :]
     return int(digits[-9:]) if digits else _NO_INDEX
 

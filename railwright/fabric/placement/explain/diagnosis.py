@@ -54,7 +54,7 @@ def explain_plan(decision: decisions.Decision, cluster: cluster_state.ClusterSta
         is_known = is_known and not (decision.gang.is_mixed and decision.capacity.segment > 1)
         never_fits = is_known and _count_slots_without_others(decision) < _count_gang_slots(decision)
         shortage = _explain_shortage(decision, cluster, never_fits=never_fits)
-        return Diagnosis(False, never_fits, min_leaves, (*shortage, *_explain_prior_rights(decision)))
+        return Diagnosis(False, never_fits, min_leaves, (*shortage, *_explain_reserved_nodes(decision)))
     if len(leaves) <= 1 and plan.bandwidth >= bandwidth.FULL:
         return Diagnosis(min_leaves=min_leaves)
     if decision.planning_view.index.kind.is_single_pod:
@@ -63,11 +63,11 @@ def explain_plan(decision: decisions.Decision, cluster: cluster_state.ClusterSta
             "first, and none of the fullest nodes that fit has more bandwidth"
         )
         return Diagnosis(min_leaves=min_leaves, why=(reason.Reason(PlacementCode.NODES_FILLED, message),))
-    reasons = (_explain_leaf_count, _explain_bandwidth, _explain_prior_rights)
+    reasons = (_explain_leaf_count, _explain_bandwidth, _explain_reserved_nodes)
     return Diagnosis(min_leaves=min_leaves, why=tuple(cause for explain in reasons for cause in explain(decision)))
 
 
-def _explain_prior_rights(decision: decisions.Decision) -> Iterable[reason.Reason]:
+def _explain_reserved_nodes(decision: decisions.Decision) -> Iterable[reason.Reason]:
     if decision.begun:
         gangs = text.join_first(decision.begun, node_explainer.MAX_NAMED)
         yield reason.Reason(PlacementCode.EARLIER_GANGS, f"nodes are left free for partly placed gangs: {gangs}")

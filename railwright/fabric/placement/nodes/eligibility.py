@@ -48,12 +48,12 @@ def _matches_term(term: views.NodeSelectorTerm, node: object_info.NodeInfo) -> b
     if not term.match_expressions and not term.match_fields:
         return False  # an empty term selects nothing (core/v1 NodeSelectorTerm)
     fields = {"metadata.name": node.name}
-    return all(_matches(requirement, node.labels) for requirement in term.match_expressions or ()) and all(
-        _matches(requirement, fields) for requirement in term.match_fields or ()
+    return all(_matches_expression(requirement, node.labels) for requirement in term.match_expressions or ()) and all(
+        _matches_expression(requirement, fields) for requirement in term.match_fields or ()
     )
 
 
-def _matches(requirement: views.Requirement, labels: Mapping[str, str]) -> bool:
+def _matches_expression(requirement: views.Requirement, labels: Mapping[str, str]) -> bool:
     test = _OPERATORS.get(requirement.operator)
     return test is not None and test(labels.get(requirement.key), requirement.values or [])
 

@@ -193,7 +193,7 @@ class NodeIndex:
         self._other_requests = [row for row in kind.requests.items() if row[1] > 0 and row[0] not in devices]
         self._rails = [rail for rail in kind.fabric.rails if rail.name in rails]
         # caches of this index. With more states than entries, nodes would be evaluated for each request
-        self._find_class = functools.lru_cache(2 * MAX_STATES)(self._evaluate_known)
+        self._find_class = functools.lru_cache(2 * MAX_STATES)(self._evaluate_known_node)
         self._find_class_of_facts = functools.lru_cache(2 * MAX_STATES)(self._build_class)
         self._unselected: tuple[int, Collection[str]] = (-1, ())  # at a version of the nodes
 
@@ -244,7 +244,7 @@ class NodeIndex:
             self._unselected = version, [name for name, node in nodes if not eligibility.matches_selectors(node, spec)]
         return self._unselected[1]
 
-    def _evaluate_known(
+    def _evaluate_known_node(
         self, state: NodeState | None, *, eligible: bool | None = None
     ) -> node_evaluation.NodeClass | None:
         return None if state is None else self.evaluate_state(state, eligible=eligible)

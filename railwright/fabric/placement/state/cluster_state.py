@@ -237,7 +237,7 @@ class ClusterState:
         size = membership.read_annotated_size(pod) if joins_gang else 0
         if not size and info == self.pods.get(uid) and joins_gang == (uid in self.get_gang(info.gang)):
             return  # only fields changed that placement does not use
-        self._drop_pod(uid)
+        self._remove_from_indexes(uid)
         self._pods.add(info, joins_gang=joins_gang)
         if size:
             self.sizes.set_sizes(membership.PODS, info.gang, {info.gang: size})
@@ -245,7 +245,7 @@ class ClusterState:
 
     def remove_pod(self, uid: str) -> None:
         """Remove a pod."""
-        self._drop_pod(uid)
+        self._remove_from_indexes(uid)
         self._pods.remove_ended(uid)
         self.version += 1
 
@@ -357,7 +357,7 @@ class ClusterState:
             self.change_log.record(name)
         self.version += 1
 
-    def _drop_pod(self, uid: str) -> None:
+    def _remove_from_indexes(self, uid: str) -> None:
         info = self._pods.remove(uid)
         if info is None:
             return
