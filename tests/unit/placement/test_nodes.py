@@ -86,7 +86,9 @@ def test_a_node_is_eligible_only_if_the_node_selector_and_required_affinity_matc
 
 
 def compare(operator: str, label: str, *values: str) -> bool:
-    return eligibility._matches(views.Requirement(key="x", operator=operator, values=list(values)), {"x": label})
+    return eligibility._matches_expression(
+        views.Requirement(key="x", operator=operator, values=list(values)), {"x": label}
+    )
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))

@@ -48,7 +48,7 @@ class Segments(msgspec.Struct, frozen=True):
         )
 
     def find_target_leaf(self, plan: planner.Plan) -> topology.Domain | None:
-        """Return the leaf with pods of this segment, otherwise one of the plan; None if the plan's leaves are full."""
+        """Return the leaf with pods of this segment, otherwise a leaf of the plan; None if these are full."""
         if self.own in self.leaves:
             return self.leaves[self.own]
         slots = {leaf: max(0, plan.slots_by_leaf[leaf] - self.reserved.get(leaf, 0)) for leaf in plan.leaves}
