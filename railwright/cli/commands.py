@@ -48,8 +48,8 @@ _BEFORE_A_JOB = {
             options.build_file_argument(
                 "Pods and workloads in YAML or JSON: a file, a folder, or - for standard input. Or an object of the"
                 " cluster: pod/NAME, gang/NAME, or KIND/NAME of a workload such as a deployment. Of a gang or workload,"
-                " the first waiting pod is explained, or the first pod if none waits. job/NAME finds a job of any"
-                " kind. KIND NAME is the same as KIND/NAME."
+                " one pod is explained: the first whose preflight failed, otherwise the first that waits or is not"
+                " running. job/NAME finds a job of any kind. KIND NAME is the same as KIND/NAME."
             ),
             *FILENAMES,
             options.build_namespace("Namespace of the pod, and of objects without one (default: that of the context)."),
