@@ -320,7 +320,7 @@ class PodSpec(View, frozen=True):
 
     @property
     def containers(self) -> list[Container]:
-        """App containers; empty if null. The API server calls webhooks before it rejects a pod without containers."""
+        """App containers; empty if null, because the API server calls webhooks before it checks that there are some."""
         return self.containers_or_none or []
 
     @property

@@ -498,7 +498,7 @@ def keep_config_map(cluster, name: str, data: dict) -> None:
             LABEL,
             OTHER_GPU,
             0,
-            f"{OPTS_IN} (nvidia.com/gpu); if amd.com/gpu is one, let the operator add it to `accelerators`",
+            f"{OPTS_IN} (nvidia.com/gpu); if amd.com/gpu is an accelerator, let the operator add it to `accelerators`",
         ),
         ({}, ACCELERATED, 0, "did not opt in"),
         (

@@ -61,7 +61,9 @@ def explain_unaccelerated(pod: views.Pod, cluster: facts.ClusterFacts, resources
     opted_in = f"namespace {cluster.namespace} opts in with label {names.FABRIC} {text.quote(label)}"
     listed = f" of the policy ({text.join_fitting(resources)})" if resources else ""
     requested = sorted(accelerators.list_requested_by_containers(pod.spec.containers))
-    fix = f"; if {text.join_fitting(requested)} is one, let the operator add it to `accelerators`" if requested else ""
+    fix = ""
+    if requested:
+        fix = f"; if {text.join_fitting(requested)} is an accelerator, let the operator add it to `accelerators`"
     return f"{opted_in}, but no container requests an accelerator{listed}{fix}"
 
 

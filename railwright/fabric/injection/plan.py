@@ -106,13 +106,13 @@ def record_missing_rails(draft: drafts.Draft, ctx: context.InjectionContext) -> 
         return
     listed = text.join_fitting(ctx.document.accelerators)
     problem = f"no container requests {listed}"
-    fix = f"if a container is a rank although it requests none, name it in annotation {names.CONTAINERS}"
+    fix = f"if a container is a rank nevertheless, name it in annotation {names.CONTAINERS}"
     if (likely := _find_likely_rank(draft, ctx)) is not None:
         container, resource = likely
         problem = (
             f"container {container} requests {resource}, which `accelerators` of the policy does not have ({listed})"
         )
-        fix = f"let the operator add it there, or name the container in annotation {names.CONTAINERS}"
+        fix = f"let the operator add the resource, or name the container in annotation {names.CONTAINERS}"
     cause = reason.Reason(AdmissionCode.NO_ACCELERATOR, f"{problem}, so the pod gets no rails", fix)
     is_expected = ctx.role.name != frameworks.EXCLUDED or ctx.known.job_accelerated
     draft.record_skip("rails", cause)

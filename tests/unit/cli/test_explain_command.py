@@ -247,7 +247,8 @@ def test_a_pod_without_accelerators_in_a_namespace_that_opts_in_is_reported_as_u
     assert code == 0
     assert out.splitlines()[1] == (
         "unchanged: namespace prod opts in with label railwright.io/fabric 'default', but no container requests an "
-        "accelerator of the policy (nvidia.com/gpu); if amd.com/gpu is one, let the operator add it to `accelerators`"
+        "accelerator of the policy (nvidia.com/gpu); if amd.com/gpu is an accelerator, let the operator add it to "
+        "`accelerators`"
     )
 
 

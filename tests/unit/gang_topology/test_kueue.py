@@ -39,7 +39,7 @@ def read_annotations(holder):
 
 
 @pytest.mark.parametrize(("mode", "key", "level"), [("preferred", PREFERRED, LEAF), ("required", REQUIRED, SPINE)])
-def test_a_job_in_a_kueue_queue_prefers_the_closest_domain_or_requires_the_widest_by_mode(mode, key, level):
+def test_kueue_is_asked_for_the_closest_domain_if_preferred_and_for_the_widest_if_required(mode, key, level):
     stored, warnings = create(job(9), ask(mode))
     assert read_annotations(stored["spec"]) == {key: level}
     record = read_topology(stored["spec"])
