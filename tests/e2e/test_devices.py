@@ -61,7 +61,7 @@ async def test_check_names_a_failed_rail_until_its_devices_are_healthy(installed
 
 
 @pytest.mark.parametrize("program", ["deviceplugin", "kubelet"])
-async def test_pods_keep_their_devices_when_node_programs_restart(installed, running_pod, program):
+async def test_pods_keep_their_devices_when_the_device_plugin_and_kubelet_restart(installed, running_pod, program):
     begun = time.time()
     await installed.site.nodes[NODE].signal(program, signal.SIGKILL)
     log = installed.site.nodes[NODE].logs / "deviceplugin.log"

@@ -53,7 +53,7 @@ async def test_both_pods_of_the_quickstart_log_the_injected_nccl_variables(real_
         assert set(log.splitlines()) == {f"{name}={value}" for name, value in injected.items()}
 
 
-async def test_kubelet_keeps_fake_devices_beside_those_of_device_plugins(real_site, output):
+async def test_kubelet_keeps_the_fake_devices_of_the_quickstart_in_the_status_of_a_node(real_site, output):
     for node in await real_site.plane.api.list("Node"):
         allocatable = node["status"]["allocatable"]
         assert {allocatable[device] for device in [*DEVICES, "nvidia.com/gpu"]} == {"8"}

@@ -43,7 +43,7 @@ async def test_a_rank_has_only_the_devices_of_its_virtual_functions(real_site, r
         await rank.check_shared_memory(64)
 
 
-async def test_ranks_have_the_tuning_of_the_job_and_the_devices_of_their_virtual_functions(
+async def test_ranks_keep_the_nccl_variables_of_the_job_and_get_the_devices_of_their_virtual_functions(
     real_site, ranks_with_functions
 ):
     devices = ",".join(layout.name_function_device(index) for index in range(layout.FUNCTIONS))

@@ -26,7 +26,7 @@ async def sharing_ranks(installed, real_site):
         await real_site.plane.remove_namespace(namespace)
 
 
-async def test_pods_that_share_a_node_have_rails_of_their_own(sharing_ranks):
+async def test_pods_that_share_a_node_have_different_addresses_on_each_rail(sharing_ranks):
     nodes = [rank.node for rank in sharing_ranks]
     assert {node: nodes.count(node) for node in nodes} == dict.fromkeys(layout.NODES, 2)
     subnets = [f"172.16.{rail}" for rail in range(layout.RAILS)]
@@ -37,7 +37,7 @@ async def test_pods_that_share_a_node_have_rails_of_their_own(sharing_ranks):
         await sharing_ranks[0].ping_rails(other)
 
 
-async def test_pods_that_share_a_node_share_its_devices(sharing_ranks):
+async def test_pods_that_share_a_node_have_different_gpus_and_the_same_rdma_devices(sharing_ranks):
     gpus_by_node: dict[str, list[str]] = {}
     for rank in sharing_ranks:
         gpus = {name for name in await rank.list_devices("/dev") if re.fullmatch(r"nvidia\d", name)}

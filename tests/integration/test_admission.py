@@ -22,7 +22,7 @@ def strip_generated_fields(created: dict) -> str:
     return text.replace(token, "kube-api-access")
 
 
-async def test_a_pod_without_the_label_is_unchanged_and_causes_no_call(plane, namespace, installed):
+async def test_a_pod_without_the_label_is_unchanged_and_not_sent_to_the_webhook(plane, namespace, installed):
     before = await sites.read_metric(installed.webhook, "railwright_requests_total", path="/mutate/pods")
     with_webhook = await plane.api.create(pod("plain"), namespace=namespace)
     await plane.api.delete("Pod", "plain", namespace, grace=0)

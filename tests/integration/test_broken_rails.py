@@ -30,7 +30,7 @@ async def test_a_node_with_a_broken_rail_takes_pods_that_do_not_need_the_rail(pl
     assert await gangs.place(plane.api, namespace, "p", rails={gangs.RAILS[0]: 1}) == "a-00"
 
 
-async def test_volcano_places_no_pod_on_a_broken_rail(plane, both, nodes, namespace):
+async def test_volcano_places_no_pod_on_a_node_while_a_rail_is_broken_there(plane, both, nodes, namespace):
     await gangs.make_leaves(nodes, a=3)
     await nodes.mark_broken("a-00", "rail1")
     await gangs.wait_for_refusals(both, {"a-00": BROKEN})

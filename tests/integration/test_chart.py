@@ -121,7 +121,7 @@ def test_the_rendered_manifests_are_up_to_date():
     assert ran.stdout == "[]\n", "run: python manifests/charting/render.py"
 
 
-async def test_chart_values_are_rendered_into_their_fields(helm):
+async def test_chart_values_set_the_fields_of_images_webhooks_and_admission_policies(helm):
     by_name = await render_by_name(
         helm,
         "--set=image.repository=r.example/railwright,image.pullSecrets[0].name=registry",
@@ -164,7 +164,7 @@ async def test_chart_values_are_rendered_into_their_fields(helm):
     assert not [key for key in by_name if key[0] in ("Secret", "Certificate")]
 
 
-async def test_the_webhook_gets_rights_for_claims_only_where_a_fabric_needs_them(helm, tmp_path):
+async def test_the_webhook_gets_rights_for_claims_only_if_a_fabric_has_claims_or_nvlink_segments(helm, tmp_path):
     """By its value, or by the policy in the values, which may be invalid."""
     policy = tmp_path / "policy.yaml"
     for fabric, granted in (
@@ -206,7 +206,7 @@ async def test_pod_settings_of_the_chart_reach_every_component(helm):
         assert container["args"][-1] == "--x=1"
 
 
-async def test_chart_values_reach_ports_monitors_and_certificates(helm):
+async def test_chart_values_set_ports_monitors_and_the_hosts_of_certificates(helm):
     by_name = await render_by_name(
         helm,
         f"--set={MONITORED},clusterDomain=hpc.example,webhook.securePort=10250,extender.dashboard.enabled=true",
@@ -234,7 +234,7 @@ async def test_chart_values_reach_ports_monitors_and_certificates(helm):
     assert by_name["ConfigMap", "railwright-dashboards"]["metadata"]["labels"]["grafana_dashboard"] == "1"
 
 
-async def test_one_replica_blocks_neither_a_rollout_nor_a_drain(helm):
+async def test_a_single_replica_blocks_neither_a_rollout_nor_a_drain(helm):
     trees = await render_chart(helm, "--set=webhook.replicas=1,extender.replicas=1")
     for (_, kind, _, name), manifest in trees.items():
         if kind == "PodDisruptionBudget":
@@ -447,7 +447,9 @@ async def test_an_upgrade_and_a_rollback_keep_fields_of_other_writers(plane, clu
     assert await cluster.state() == held, "nor does a server-side apply take it away"
 
 
-async def test_disable_lets_labelled_pods_pass_until_enable(plane, cluster, installed, namespace):
+async def test_labelled_pods_are_admitted_without_injection_between_disable_and_enable(
+    plane, cluster, installed, namespace
+):
     """No webhook answers on the plane, so labelled pods are rejected, which is when the switch is used."""
     kind = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicyBinding"
     pod = guard.probe({guard.FABRIC: "ib"})
@@ -490,7 +492,7 @@ async def test_disable_lets_labelled_pods_pass_until_enable(plane, cluster, inst
     assert await plane.api.get_or_none("ConfigMap", "railwright-disabled", NAMESPACE) is None
 
 
-async def test_the_account_of_helms_test_has_the_rights_for_the_check(plane, cluster, installed, namespace):
+async def test_the_account_of_helm_test_has_the_rights_that_check_needs(plane, cluster, installed, namespace):
     """Run the check with the token of the test's account, as `helm test` would."""
     text = await cluster.helm(
         "template", releases.RELEASE, str(CHART), releases.WHOLE, "--show-only=templates/tests/check.yaml"

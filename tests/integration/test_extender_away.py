@@ -14,7 +14,7 @@ async def unreachable(plane, *, ignorable):
         yield running
 
 
-async def test_pods_are_bound_without_an_ignorable_extender(plane, nodes, namespace):
+async def test_pods_are_bound_while_an_ignorable_extender_is_unreachable(plane, nodes, namespace):
     await gangs.make_leaves(nodes, a=2)
     async with unreachable(plane, ignorable=True) as kube:
         await gangs.create(plane.api, namespace, [gangs.pod(f"p-{index}", gpus=0) for index in range(3)])
@@ -29,7 +29,7 @@ async def test_pods_are_bound_without_an_ignorable_extender(plane, nodes, namesp
         assert kube.proxy.counts["/scheduler/filter"] >= 2
 
 
-async def test_pods_with_rails_wait_for_an_extender_that_is_not_ignorable(plane, nodes, namespace):
+async def test_pods_with_rails_wait_while_an_extender_that_is_not_ignorable_is_unreachable(plane, nodes, namespace):
     await gangs.make_leaves(nodes, a=2)
     async with unreachable(plane, ignorable=False) as kube:
         await gangs.create(plane.api, namespace, [gangs.pod("railed-0", gpus=0), gangs.pod("bare-0", gpus=1, rails={})])

@@ -96,7 +96,9 @@ async def run_pods(plane, namespace, extender):
 
 
 @pytest.mark.parametrize("run", [run_volcano_job, run_pods], ids=["volcano", "kube-scheduler"])
-async def test_claims_of_other_pods_decide_the_leaf_of_a_gang(plane, namespace, called_extender, run):
+async def test_a_gang_gets_the_leaf_where_claims_of_other_pods_leave_devices_free(
+    plane, namespace, called_extender, run
+):
     pods = await run(plane, namespace, called_extender)
     assert sorted(map(gangs.get_node, pods)) == ["b-00"] * 4 + ["b-01", "b-02"]
     devices_of = await claim_gangs.list_devices(plane.api, namespace)

@@ -28,7 +28,7 @@ async def count_events(extender) -> tuple[float, float]:
     return allocated, await sites.read_metric(extender, EVENTS, path="/volcano/deallocate", outcome="ok")
 
 
-async def test_dry_runs_of_a_gang_leave_no_assumed_pods(nodes, volcano_gangs, hyper_nodes):
+async def test_trials_of_a_gang_in_hyper_nodes_leave_no_assumed_pods_in_the_extender(nodes, volcano_gangs, hyper_nodes):
     await gangs.make_leaves(nodes, a=4, b=5, c=3, d=6)
     await hyper_nodes.tree(s=["a", "b"], t=["c", "d"])
     extender = await volcano_gangs.install(plugins=hypernodes.AWARE)

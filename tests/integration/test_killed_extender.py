@@ -47,7 +47,7 @@ async def test_a_gang_stays_on_its_two_leaves_after_a_restart_of_the_extender(no
     assert full == taken, "the restarted extender knows what the cluster holds"
 
 
-async def test_a_gang_is_completed_while_the_extender_is_down(nodes, volcano_gangs, kill):
+async def test_all_pods_of_a_gang_are_placed_although_the_extender_dies_meanwhile(nodes, volcano_gangs, kill):
     await gangs.make_leaves(nodes, a=6, b=6)
     first = await volcano_gangs.install()
     kill(3, is_restarted=False)

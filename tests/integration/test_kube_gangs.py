@@ -24,7 +24,7 @@ async def test_a_gang_takes_the_smallest_leaf_with_room_for_it(plane, kube, node
     assert set(gangs.list_leaves(placed)) == {"right"}
 
 
-async def test_a_gang_with_scheduling_preferences_is_placed_by_scores_in_the_smallest_leaf(
+async def test_a_gang_whose_pods_prefer_nodes_is_placed_by_scores_in_the_smallest_leaf_with_room(
     plane, kube, nodes, namespace
 ):
     await gangs.make_leaves(nodes, few=4, right=8, many=11)
@@ -42,7 +42,7 @@ ORDERS = {
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-async def test_the_ranks_of_a_gang_over_two_leaves_are_contiguous(plane, kube, nodes, namespace, order):
+async def test_a_gang_over_two_leaves_has_consecutive_ranks_in_each(plane, kube, nodes, namespace, order):
     await gangs.make_leaves(nodes, few=3, some=6, more=7)
     if order is None:
         await gangs.start_job(kube, namespace, gangs.job("train", 11))
@@ -81,7 +81,9 @@ def act_during_call(kube, path: str, number: int, act):
 @pytest.mark.parametrize(
     ("path", "preferences", "most"), [("/scheduler/filter", {}, 1), ("/scheduler/prioritize", PREFERRING, 2)]
 )
-async def test_a_gang_stays_together_when_the_extender_restarts(plane, kube, nodes, namespace, path, preferences, most):
+async def test_a_gang_continues_in_its_leaf_after_a_restart_of_the_extender(
+    plane, kube, nodes, namespace, path, preferences, most
+):
     await gangs.make_leaves(nodes, few=3, right=6, many=8)
     killed = []
 

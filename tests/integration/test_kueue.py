@@ -190,7 +190,7 @@ async def test_a_quota_counts_the_devices_of_waiting_jobs(plane, namespace, make
     assert list_limits(await wait_running(plane, namespace, "second", 2)) == [PER_POD] * 2
 
 
-async def test_a_job_that_is_admitted_with_fewer_pods_keeps_devices(plane, namespace, make_queue):
+async def test_pods_of_a_job_that_kueue_admits_with_fewer_pods_have_devices(plane, namespace, make_queue):
     await make_queue(["plain"], {**PLENTY, RAILS[0]: 2})
     job = build_job("j", 4, fabric="free", annotations={"kueue.x-k8s.io/job-min-parallelism": "1"})
     del job["spec"]["completionMode"]
@@ -198,7 +198,7 @@ async def test_a_job_that_is_admitted_with_fewer_pods_keeps_devices(plane, names
     assert list_limits(pods) == [PER_POD] * 2
 
 
-async def test_a_pod_on_a_replaced_node_has_devices(plane, namespace, make_queue, nodes):
+async def test_a_pod_that_kueue_moves_off_a_failed_node_keeps_devices(plane, namespace, make_queue, nodes):
     (members,) = await gangs.make_leaves(nodes, c=3)
     await make_queue(["placed"])
     job = build_job("j", 2, nodeSelector={LEAF: "c"})
@@ -219,7 +219,7 @@ async def test_a_pod_on_a_replaced_node_has_devices(plane, namespace, make_queue
     assert list_additions(again) == before
 
 
-async def test_an_elastic_job_grows_with_devices(plane, namespace, make_queue):
+async def test_pods_that_are_added_to_an_elastic_job_have_devices(plane, namespace, make_queue):
     await make_queue(["plain"])
     job = build_job("j", 1, fabric="free", annotations={"kueue.x-k8s.io/elastic-job": "true"})
     job["spec"] |= {"completions": 3, "parallelism": 1}
@@ -231,7 +231,7 @@ async def test_an_elastic_job_grows_with_devices(plane, namespace, make_queue):
 # --- claims ----------------------------------------------------------------------------------------------
 
 
-async def test_a_quota_counts_the_devices_of_claims_before_the_first_pod(plane, namespace, make_queue, nodes):
+async def test_a_quota_counts_claimed_devices_of_a_job_before_its_first_pod_exists(plane, namespace, make_queue, nodes):
     await nodes.make_with_slices("p4d-0")
     await nodes.make_with_slices("p4d-1")
     await make_queue(["plain"], {GPU: 64, kueue.RAIL: 4})

@@ -82,7 +82,7 @@ async def test_two_simultaneous_gangs_get_a_leaf_each(plane, kube, nodes, namesp
     assert sorted(leaves, key=str) == [{"one"}, {"two"}]
 
 
-async def test_a_job_without_a_group_size_is_a_gang_of_its_parallelism(plane, kube, nodes, namespace):
+async def test_a_job_without_a_group_size_is_a_gang_of_as_many_pods_as_its_parallelism(plane, kube, nodes, namespace):
     await gangs.make_leaves(nodes, few=4, right=8, many=11)
     await gangs.start_job(kube, namespace, gangs.job("train", 8))
     placed = await gangs.wait_bound(plane.api, namespace, 8, f"{gangs.JOB_NAME}=train")

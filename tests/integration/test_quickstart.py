@@ -12,7 +12,7 @@ NAMESPACE = quickstart.NAMESPACE
 WEBHOOKS, WEBHOOK = "MutatingWebhookConfiguration", "railwright-webhook"
 
 
-async def test_the_quickstart_script_installs_and_checks_and_removes(plane, nodes, tmp_path):
+async def test_the_quickstart_script_installs_checks_and_removes_railwright(plane, nodes, tmp_path):
     await releases.clear(plane.api)
     running = stand_ins.StandIns(plane, tmp_path, has_extender=False)
     check = f"{sys.executable} -m railwright.cli check --wait=60 --verbose"

@@ -30,7 +30,7 @@ async def test_the_roles_view_and_edit_allow_listing_pod_groups(plane, namespace
         await plane.api.delete("RoleBinding", person.user, namespace)
 
 
-async def test_the_role_view_suffices_for_gangs_and_fabric(plane, namespace, nodes, person):
+async def test_the_role_view_suffices_for_the_commands_gangs_and_fabric(plane, namespace, nodes, person):
     await nodes.make("gpu-0", rails={"nvidia.com/mlx5_0": 1})
     code, _, err = await person("gangs", "-n", namespace)
     assert code == 2, err

@@ -68,7 +68,9 @@ async def second_scheduler(plane, served, tmp_path):
         await process.stop()
 
 
-async def test_the_charts_scheduler_places_the_pods_that_admission_gives_it(plane, served, nodes, namespace, tmp_path):
+async def test_the_charts_scheduler_places_a_gang_whose_scheduler_name_admission_sets(
+    plane, served, nodes, namespace, tmp_path
+):
     await served.install(gangs.policy(schedulerName=NAME), namespace)
     await gangs.make_leaves(nodes, few=4, right=8, many=11)
     async with second_scheduler(plane, served, tmp_path):

@@ -57,7 +57,9 @@ async def serve_kubelet(plane, logs: dict[str, str]):
         yield port
 
 
-async def test_verify_needs_rights_for_pods_and_logs_and_counters_also_for_exec(plane, namespace, nodes, site, person):
+async def test_verify_needs_rights_for_pods_and_logs_and_with_counters_also_for_exec(
+    plane, namespace, nodes, site, person
+):
     await site.install(POLICY, namespace)
     node = f"n-{uuid.uuid4().hex[:8]}"
     await nodes.make(node, kwok=False)

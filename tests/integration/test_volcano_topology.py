@@ -26,14 +26,14 @@ async def find_leaves(plane, namespace, labels, size) -> set[str]:
 
 
 @pytest.mark.usefixtures("hyper_nodes", "installed")
-async def test_a_volcano_job_runs_in_the_hyper_node_that_holds_it(plane, namespace):
+async def test_a_volcano_job_runs_in_a_hyper_node_with_room_for_all_pods(plane, namespace):
     made = await plane.api.create(gangs.volcano_job("t", 3), namespace=namespace)
     assert made["spec"]["networkTopology"] == HARD
     assert await find_leaves(plane, namespace, f"{gangs.VOLCANO_JOB}=t", 3) == {"b"}
 
 
 @pytest.mark.usefixtures("hyper_nodes", "installed")
-async def test_the_pod_group_of_another_controllers_pods_has_the_constraint(plane, namespace):
+async def test_volcanos_pod_group_for_a_job_of_kubernetes_has_the_topology_constraint(plane, namespace):
     job = gangs.job("t", 3, schedulerName="volcano")
     await plane.api.create(job, namespace=namespace)
     assert await find_leaves(plane, namespace, f"{gangs.JOB_NAME}=t", 3) == {"b"}

@@ -106,7 +106,9 @@ async def test_a_label_only_in_the_template_injects_pods_without_a_review_of_the
     assert_equipped_once(pod)
 
 
-async def test_a_workload_that_opts_out_of_its_namespace_needs_no_webhook(plane, namespace, installed):
+async def test_a_workload_with_the_label_none_is_created_without_a_webhook_in_a_labelled_namespace(
+    plane, namespace, installed
+):
     await plane.api.patch("Namespace", namespace, {"metadata": {"labels": {FABRIC: "ib"}}})
 
     async def find_copied() -> dict:
@@ -252,7 +254,7 @@ async def test_an_update_patches_only_a_changed_template(plane, namespace, insta
     assert names == ["railwright-shm", "railwright-infiniband"], "a changed template follows the policy of today"
 
 
-async def test_a_namespace_label_injects_templates(plane, namespace, installed):
+async def test_a_namespace_label_adds_devices_to_the_templates_of_its_workloads(plane, namespace, installed):
     await plane.api.patch("Namespace", namespace, {"metadata": {"labels": {FABRIC: "ib"}}})
 
     async def find_equipped() -> dict:

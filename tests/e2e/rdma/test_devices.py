@@ -53,7 +53,7 @@ async def preflight(node):
     await node.run("ip", "netns", "delete", "pod")
 
 
-async def test_preflight_finds_soft_roce_devices_ready(preflight):
+async def test_preflight_reports_the_soft_roce_device_of_each_rail_as_ready(preflight):
     code, output = await preflight("--mtu=9000", "--wait=20")
     assert code == 0, output
     assert re.fullmatch(rf"railwright preflight 4 rails ready: {READY}(; warning: GID indexes: .*)?", output.strip()), (
@@ -104,7 +104,7 @@ async def test_preflight_does_not_find_devices_of_another_network_namespace(pref
     assert "rdma system" in output
 
 
-async def test_soft_iwarp_device_is_ready_for_erdma_and_lacks_a_gid_for_roce(preflight, node):
+async def test_a_soft_iwarp_device_is_ready_for_erdma_but_lacks_a_gid_for_roce(preflight, node):
     await run_script(node, "/run/modprobe siw; rdma link add erdma_0 type siw netdev lan2")
     try:
         code, output = await preflight("--wait=0", transport="erdma", rails=["--rail=rail0,device=erdma_0"])

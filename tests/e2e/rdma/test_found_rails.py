@@ -95,7 +95,7 @@ async def test_verify_distinguishes_tcp_from_rdma(installed, pair):
     assert output.startswith("TCP, not RDMA: no rail carried data, and "), output
 
 
-async def test_the_gid_index_of_the_host_sends_from_the_address_of_the_host(pair):
+async def test_a_pod_that_sends_with_the_gid_index_of_its_host_uses_the_address_of_the_host(pair):
     """Soft RoCE then sends from the node's address instead of the pod's, of which lint and preflight warn."""
 
     def write(rank: ranks.Rank, target: str) -> str:

@@ -6,7 +6,7 @@ from realnode import layout, mpi_image, rails, ranks, traffic
 pytestmark = pytest.mark.timeout(1800)
 
 
-async def test_an_idle_rail_is_named_by_preflight_and_verify(installed, resolving_nodes, real_site):
+async def test_preflight_and_verify_name_a_rail_without_link(installed, resolving_nodes, real_site):
     """With `onFailure: warn`, a pod starts although a rail of its node has no link."""
     await real_site.plane.call_extender()
     node, last = layout.VIRTUAL_NODES[0], layout.RAILS - 1

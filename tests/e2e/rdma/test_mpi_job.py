@@ -96,7 +96,7 @@ async def test_mpi_ranks_exchange_bytes_over_the_rails(resolving_nodes, exchange
     assert max(segments) < traffic.SEGMENTS, "by ssh and Open MPI's daemons"
 
 
-async def test_open_mpi_over_tcp_avoids_the_rails_with_the_variables_that_explain_advises(exchange):
+async def test_variables_that_explain_advises_keep_open_mpi_over_tcp_off_the_rails(exchange):
     async with exchange("off-rails", OVER_TCP) as workers:
         for worker in workers:
             sent = await traffic.count_bytes(worker)

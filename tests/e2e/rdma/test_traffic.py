@@ -83,7 +83,7 @@ async def test_preflight_stops_a_pod_without_the_networks_of_its_rails(real_site
         assert f"rail{rail} mlx5_{rail}: no RoCE v2 GID of an address of the pod" in message, message
 
 
-async def test_a_pod_without_ipc_lock_is_warned_and_cannot_register_memory(real_site, resolving_nodes, create):
+async def test_a_pod_without_ipc_lock_gets_a_warning_and_cannot_register_memory(real_site, resolving_nodes, create):
     pod = pods.describe("no-lock", "checked", on=NODE, command=traffic.SLEEP, image=rdma_image.NAME, skip="security")
     rank, message = await run_on(real_site, create, pod)
     assert re.search(r"warning: memlock: is limited to \d+ bytes: grant IPC_LOCK", message), message

@@ -260,7 +260,7 @@ def check_workload(title, copies, body):
 
 @pytest.mark.parametrize("label", [None, "f"])
 @pytest.mark.parametrize("title", [title for title, (row, _) in working.ALL.items() if "*" in row.templates[0].path])
-def test_the_cost_of_the_most_templates_of_a_workload_is_bounded(title, label):
+def test_the_cost_of_a_workload_with_the_most_templates_is_bounded(title, label):
     row, version = working.ALL[title]
     few, more = (msgspec.json.encode(build_workload(row, MINIMAL, n)).count(b",") for n in (100, 200))
     largest = 100 * (frameworks.MAX_VALUES - few) // (more - few)
@@ -274,7 +274,7 @@ def test_the_cost_of_the_most_templates_of_a_workload_is_bounded(title, label):
 
 
 @pytest.mark.parametrize("title", working.ALL)
-def test_the_cost_of_templates_of_a_workload_is_bounded(title):
+def test_the_cost_of_a_workload_with_large_templates_is_bounded(title):
     row, version = working.ALL[title]
     before = build_workload(row, cost_budget.set_value(BASE, ("spec", "hostNetwork"), True), 120)
     for copies in (120, MANY_TEMPLATES):

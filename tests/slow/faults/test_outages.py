@@ -100,7 +100,7 @@ def count_failed_open(metrics: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if 'name="pods.railwright.io"' in line)
 
 
-async def test_04_pods_that_pass_an_unavailable_webhook_are_counted(plane, namespace, shipped):
+async def test_04_pods_that_are_admitted_without_an_unavailable_webhook_are_counted(plane, namespace, shipped):
     await guard.put(plane.api, namespace)
     before = count_failed_open(await plane.api.request("GET", "/metrics"))
     await shipped(ports.free(), pods="Ignore")

@@ -4,7 +4,7 @@ from plane import gangs, waiting
 from plane import site as sites
 
 
-async def test_43_a_recreated_node_is_placed_by_its_new_leaf_label(plane, both, nodes, namespace):
+async def test_43_a_recreated_node_counts_in_the_leaf_of_its_new_label(plane, both, nodes, namespace):
     await nodes.make("again", rails=gangs.ONE_EACH, labels={gangs.LEAF: "old"})
     assert await gangs.place(plane.api, namespace, "holder", gpus=0) == "again"
     await nodes.remove("again")

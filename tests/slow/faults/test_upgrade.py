@@ -116,7 +116,7 @@ async def release(plane, namespace, tmp_path):
             await releases.clear(plane.api)
 
 
-async def test_62_the_chart_is_upgraded_and_rolled_back_under_load(plane, release, namespace):
+async def test_62_every_pod_is_injected_while_the_chart_is_upgraded_and_rolled_back(plane, release, namespace):
     before = json.dumps(await release.hooks(), sort_keys=True)
     async with release.handshakes() as bad, load.Load(plane.api, namespace) as running:
         await release.helm.upgrade("--reuse-values", *NEXT)

@@ -102,7 +102,7 @@ def test_the_json_of_check_has_exactly_the_documented_fields():
     assert documented == fields
 
 
-def test_the_report_escapes_control_characters_of_the_cluster(capsys):
+def test_the_report_escapes_control_characters_in_texts_of_the_cluster(capsys):
     trees = installations.healthy()
     trees["policy"][0]["data"] = {"x\x1b[2J": ""}
     lines = list(command.format_report(assess_trees(trees)))

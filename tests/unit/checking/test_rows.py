@@ -49,7 +49,7 @@ def test_a_healthy_cluster_passes_every_row(change):
 
 
 @pytest.mark.parametrize("name", ["no namespace", "namespace going", "no webhook"])
-def test_a_fatal_row_skips_all_others(name):
+def test_a_missing_namespace_or_webhook_skips_all_later_rows(name):
     change, anchor, _, _ = BREAKS[name]
     trees = installations.healthy()
     change(trees)
@@ -67,7 +67,7 @@ def test_a_fatal_row_skips_all_others(name):
         ("a mild guard", "admissionPolicy.mode=Deny"),
     ],
 )
-def test_a_fix_names_the_tool_of_the_installation_and_resets_changed_chart_values(name, setting):
+def test_a_fix_names_the_tool_that_installed_railwright_and_resets_changed_chart_values(name, setting):
     kustomized, released = installations.healthy(), installations.healthy()
     installations.install_by_helm(released)
     needed = f", which has to do what the chart's value {setting} does: docs/operator-guide.md" if setting else ""
@@ -109,7 +109,7 @@ COPY = {  # of `railwright disable`
 }
 
 
-def test_the_fix_is_to_apply_webhooks_again_if_the_copy_of_disable_lacks_them():
+def test_check_advises_to_apply_webhooks_that_the_cluster_and_the_copy_of_disable_lack():
     """They were deleted before `railwright disable`, and `enable` refuses to restore the bindings alone."""
     trees = installations.healthy()
     trees["mutating"].clear()
@@ -127,7 +127,7 @@ def test_the_fix_is_to_apply_webhooks_again_if_the_copy_of_disable_lacks_them():
     ],
     ids=["disabled", "stopped halfway", "enabled by an upgrade"],
 )
-def test_the_fix_is_to_enable_railwright_while_the_copy_of_disable_exists(cleared, rows_with_fix):
+def test_check_advises_to_run_enable_while_the_copy_of_disable_exists(cleared, rows_with_fix):
     trees = installations.healthy()
     for source in cleared:
         trees[source].clear()
@@ -200,7 +200,7 @@ OUTCOMES = [
 
 
 @pytest.mark.parametrize(("change", "check", "state", "words"), OUTCOMES)
-def test_a_row_has_a_different_state_or_detail_for_each_cause(change, check, state, words):
+def test_the_state_and_detail_of_a_row_depend_on_the_cause(change, check, state, words):
     trees = installations.healthy()
     change(trees)
     results = [result for result in assess_trees(trees) if result.check == check]
@@ -227,7 +227,7 @@ def test_every_row_has_a_defect_that_fails_it():
     assert set(command.ROWS) == {anchor for _, anchor, _, _ in BREAKS.values()} | elsewhere
 
 
-def test_without_an_answer_of_the_api_server_all_other_rows_are_skipped():
+def test_all_rows_but_api_reachable_are_skipped_if_the_api_server_does_not_answer():
     unread = dict.fromkeys(snapshots.SOURCES, "no answer")
     results = run_checks(snapshots.Snapshot(NOW, unread=unread))
     assert [result.check for result in results if result.state is rows.State.FAIL] == ["api-reachable"]
@@ -311,7 +311,7 @@ SCALE = "kubectl -n railwright-system scale deployment"
         (put("deployments", "railwright-certs", 0, "spec", "replicas"), f"{SCALE} railwright-certs --replicas=1"),
     ],
 )  # fmt: skip
-def test_a_row_has_different_fixes_for_different_causes(change, words):
+def test_the_fix_of_a_row_depends_on_the_cause(change, words):
     trees = installations.healthy()
     change(trees)
     [hint] = [result.hint for result in assess_trees(trees) if result.hint]
@@ -357,7 +357,7 @@ def wait_for_image(reason, message, pods=slice(None)):
         *("absent image", "malformed image name", "image that needs a Secret", "one pod without image", "no Secret"),
     ],
 )  # fmt: skip
-def test_failures_last_unless_a_controller_or_the_next_step_of_an_installation_ends_them(changes, is_lasting):
+def test_a_failure_counts_as_lasting_unless_a_controller_or_the_next_installation_step_ends_it(changes, is_lasting):
     trees = installations.healthy()
     for change in changes:
         change(trees)
@@ -407,7 +407,7 @@ def test_pods_of_another_scheduler_on_the_nodes_of_a_fabric_are_named(changes, s
     assert (result.state, result.detail) == (state, detail)
 
 
-def test_a_server_that_lost_its_rights_is_named_with_the_kinds_and_the_commands():
+def test_a_server_that_receives_nothing_about_some_kinds_is_named_with_a_command_that_applies_its_roles():
     trees = installations.healthy()
     installations.install_by_helm(trees)
     stale = {f"{WEBHOOK}-0": [], f"{WEBHOOK}-1": ["namespaces", "nodes"]}
@@ -488,7 +488,7 @@ def test_check_warns_of_mode_warn_and_does_not_name_its_uninjected_pods(mode, ac
         assert "Until then let opted-in pods pass" in problems["admission-policy"].hint
 
 
-def test_a_server_that_is_not_ready_skips_only_dependent_rows():
+def test_only_rows_that_depend_on_a_server_are_skipped_while_it_is_not_ready():
     trees = installations.healthy()
     put("deployments", EXTENDER, 0, "status", "readyReplicas")(trees)
     assert not [result for result in assess_trees(trees) if result.waits_for]

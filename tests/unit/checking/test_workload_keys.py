@@ -138,7 +138,7 @@ def test_a_workload_whose_label_did_not_reach_its_pods_fails_the_row_uninjected(
         *("namespace", "namespace opted out", "deleted namespace"),
     ],
 )
-def test_an_object_whose_keys_have_an_effect_or_that_is_ending_is_not_reported(source, tree):
+def test_an_object_is_not_reported_if_its_keys_have_an_effect_or_it_has_ended(source, tree):
     assert assess(source, tree).state is rows.State.OK
     assert assess(source, tree, check="uninjected").state is rows.State.OK
 
@@ -168,7 +168,7 @@ def test_a_label_that_mode_warn_does_not_copy_is_not_reported(check):
     assert assess("jobs.v1.batch", job, change=change, check=check).state is rows.State.OK
 
 
-def test_the_account_of_helms_test_may_list_every_kind_of_workload():
+def test_the_account_of_helm_test_may_list_every_kind_of_workload():
     chart = installations.ROOT / "manifests" / "chart"
     assert (
         '{{ .Files.Get "files/workloads.yaml" | trim }}' in (chart / "templates" / "tests" / "check.yaml").read_text()

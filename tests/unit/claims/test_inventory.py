@@ -94,7 +94,7 @@ def test_a_request_with_a_rails_expression_is_for_that_rail(known):
     assert requests(known, build_claim("c", (1, 3), gpus=2)) == {RAIL[1]: 1, RAIL[3]: 1, GPU: 2}
 
 
-def test_a_request_with_another_expression_is_for_its_class_only(known):
+def test_a_request_whose_expression_selects_no_single_rail_counts_only_for_its_class(known):
     expression = 'device.attributes["dra.net"].rdmaDevice in ["rdmap16s27", "rdmap32s27"]'
     tree = build_claim("c", (), gpus=0, requests={"nic": (devices.NIC_CLASS, expression)})
     assert requests(known, tree) == {}
@@ -137,7 +137,7 @@ def test_requests_in_a_template_of_railwright_count_under_the_rails(known):
     ],
     ids=["two", "all", "admin", "unknown mode", "other class", "alternatives", "unknown kind"],
 )
-def test_a_request_counts_as_the_minimum_of_its_devices(known, request_of_claim, counted):
+def test_a_request_counts_the_fewest_devices_that_it_may_reserve(known, request_of_claim, counted):
     claim = devices.build_claim("c", {})
     claim["spec"]["devices"]["requests"] = [{"name": "nic", **request_of_claim}]
     assert requests(known, claim) == counted

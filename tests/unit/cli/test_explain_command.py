@@ -119,7 +119,7 @@ def test_a_label_without_a_value_is_rejected_as_empty(explain, is_in_template):
         ("podcliqueset/llm", "PodCliqueSet", "PodClique"),
     ],
 )
-def test_a_kind_that_creates_jobs_is_refused_with_the_kind_to_name_instead(word, kind, created, capsys):
+def test_a_kind_that_creates_other_workloads_is_refused_with_the_kind_to_give_instead(word, kind, created, capsys):
     assert command_line.main(["explain", word]) == 2
     assert capsys.readouterr().err == (
         f"railwright: explain {word}: a {kind} creates objects of kind {created}, which have the pods; give "
@@ -141,7 +141,7 @@ def test_explain_prints_the_diff_and_the_reasons_below_it(explain):
     assert "give --snapshot" in err
 
 
-def test_a_pod_that_gets_only_its_record_is_not_counted_as_injected(explain):
+def test_a_pod_that_gets_only_the_injection_record_is_not_counted_as_injected(explain):
     code, out, _ = explain(admitting.pod({"name": "c", "image": "x"}))
     assert code == 0
     assert out.splitlines()[1] == (
@@ -167,7 +167,7 @@ def test_a_rejected_pod_is_a_finding_with_the_message_of_the_webhook(explain):
     assert "2 templates: 1 injected, 1 rejected, 0 unchanged" in out
 
 
-def test_with_a_snapshot_pod_security_and_networks_are_checked(explain):
+def test_explain_checks_pod_security_and_networks_if_it_has_a_snapshot(explain):
     snapshot = ("--snapshot", str(explain.folder / "snapshot.yaml"))
     code, out, err = explain(admitting.pod(), options=snapshot)
     assert (code, err) == (0, "")
@@ -190,7 +190,7 @@ def test_the_namespaces_of_a_fabric_are_checked_only_with_a_snapshot(explain):
     assert "rejected: Pod prod/p: fabric f may not be used in namespace prod: its labels do not match" in out
 
 
-def test_json_has_the_whole_explanation_and_its_operations_yield_the_pod(explain):
+def test_json_has_the_explanation_and_patch_operations_that_yield_the_injected_pod(explain):
     tree = admitting.pod()
     code, out, _ = explain(tree, admitting.pod(label="g"), admitting.pod(label=None), options=("-o", "json"))
     assert code == 1
@@ -220,7 +220,7 @@ fabrics:
 """
 
 
-def test_the_gpus_removed_from_a_pod_with_claims_and_its_new_limit_have_a_reason(explain):
+def test_removed_gpu_requests_and_the_added_request_of_a_pod_with_claims_have_reasons(explain):
     (explain.folder / "claims.yaml").write_text(CLAIMS)
     _, out, _ = explain(admitting.pod(), policy="claims.yaml", options=("-o", "json"))
     (injected,) = json.loads(out)
@@ -301,7 +301,7 @@ def test_a_value_of_the_wrong_type_is_named_with_its_path_and_the_fix(explain, v
         ("example.com/v1", "Mission", {}, "has no pod template that railwright knows, skipped"),
     ],
 )
-def test_explain_names_the_place_of_the_label_for_objects_of_indirect_controllers(explain, version, kind, spec, said):
+def test_explain_says_where_the_label_belongs_in_an_object_without_a_pod_template(explain, version, kind, spec, said):
     tree = {"apiVersion": version, "kind": kind, "metadata": {"name": "x", "namespace": "prod"}, "spec": spec}
     code, _, err = explain(admitting.pod(), tree)
     assert code == 0

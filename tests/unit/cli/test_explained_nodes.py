@@ -65,7 +65,7 @@ def test_fitting_and_rejected_nodes_are_counted_separately(render):
     assert render(candidate_nodes=5000, nodes=nodes)[-1] == "2 of 5000 nodes: 1 fit, 1 rejected"
 
 
-def test_the_scheduler_that_decides_where_the_gang_runs_is_named(capsys):
+def test_explain_pod_names_the_scheduler_that_has_the_topology_constraint_of_the_gang(capsys):
     reason = {"code": "TopologyNotWritten", "message": "with spec.minAvailable fewer start"}
     record = {"scheduler": "Volcano", "mode": "required", "reason": reason}
     metadata = {"name": "p", "namespace": "prod", "annotations": {"railwright.io/topology": json.dumps(record)}}

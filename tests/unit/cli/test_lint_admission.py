@@ -64,6 +64,6 @@ def test_lint_reports_the_warnings_of_admission_for_each_example(job):
         ("storage", "cpu", {"NoAccelerator"}),
     ],
 )
-def test_lint_finds_the_role_from_the_controller_and_the_other_tasks(task, resource, answers):
+def test_lint_derives_the_role_of_a_task_from_the_controller_and_the_other_tasks(task, resource, answers):
     job = VOLCANO.format(task=task, resource=resource)
     assert list_answers(job, SITE) == preview_answers(job, SITE) == answers

@@ -213,7 +213,7 @@ def test_lint_exits_2_and_names_the_cause_if_it_cannot_use_its_input(lint, argum
     assert reason in err
 
 
-def test_standard_input_is_read_for_a_dash(monkeypatch, capsys):
+def test_lint_reads_standard_input_if_the_file_is_a_dash(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(DEPLOYMENT.encode())))
     assert command_line.main(["lint", "-"]) == 1
     assert "-:21: error N09" in capsys.readouterr().out
@@ -342,7 +342,7 @@ def test_a_misspelt_label_of_a_template_without_containers_is_a_finding(lint):
     assert "warning M03 KeyWithoutEffect: label railwright.io/fabrik 'roce'" in out
 
 
-def test_a_misspelt_key_of_a_namespace_is_a_finding_beside_its_pods(lint):
+def test_a_misspelt_key_of_a_namespace_in_the_file_of_its_pods_is_a_finding(lint):
     namespace = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: prod\n  labels: {railwright.io/fabirc: roce}\n"
     status, out, _ = lint("--local", m_dot_yaml=f"{namespace}---\n{POD_WITH_KEYS.format(key='a: b')}")
     assert status == 1

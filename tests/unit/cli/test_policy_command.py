@@ -27,7 +27,7 @@ def test_each_error_of_a_policy_is_printed_with_file_line_and_path(tmp_path, cap
     assert lines[2] == "2 errors: this policy would be rejected"
 
 
-def test_json_has_the_errors_of_each_file_or_its_digest_and_fabrics(tmp_path, capsys):
+def test_json_has_the_errors_of_an_invalid_file_or_the_digest_and_fabrics_of_a_valid_one(tmp_path, capsys):
     file = tmp_path / "p.yaml"
     file.write_text(BAD)
     assert command_line.main(["policy", "validate", str(file), "-o", "json"]) == 1

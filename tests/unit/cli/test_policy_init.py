@@ -80,7 +80,7 @@ def network(name, resource, plugin="macvlan", namespace="prod"):
 
 
 @pytest.mark.parametrize("profile", profiles.list_profiles(), ids=lambda profile: profile.name)
-def test_a_profile_is_printed_with_its_source_and_with_what_is_not_verified(profile, capsys):
+def test_a_printed_profile_names_its_source_and_what_is_unverified(profile, capsys):
     assert command_line.main(["policy", "init", "--cloud", profile.name]) == output.OK
     text = capsys.readouterr().out
     assert read(text) == profile.policy.document
@@ -199,7 +199,7 @@ def test_node_labels_become_domains_only_if_a_preset_has_them(labels, preset):
     assert ("Not known: placement.domains" in flatten(text)) == (preset is None)
 
 
-def test_nodes_with_other_networks_get_a_fabric_of_their_own_and_their_accelerators_are_listed():
+def test_nodes_with_different_networks_get_a_fabric_each_and_all_accelerators_are_listed():
     members = [*nodes(3, a__nics=1), *nodes(1, name="other", b__nics=1)]
     members[-1]["status"]["capacity"] = {"amd.com/gpu": "8", "b/nics": "1"}
     members[-1]["status"]["allocatable"] = {}
@@ -276,7 +276,7 @@ def test_a_network_that_moves_devices_into_pods_gets_a_rail_for_each_device_of_a
     assert {row for row, state in assess(text, trees) if state == "fail"} == set()
 
 
-def test_networks_share_the_rails_of_virtual_functions_and_get_no_more_rails_than_devices():
+def test_virtual_functions_fill_the_remaining_rails_and_no_network_gets_more_rails_than_devices():
     networks = [network("functions", "example.com/vf", "sriov"), network("storage", "example.com/storage", "sriov")]
     members = nodes(**{"example.com__vf": 64, "example.com__storage": 1})
     (fabric,) = read(write(objects(members, NETWORK=networks))).fabrics.values()

@@ -120,7 +120,7 @@ def test_lists_are_unfolded_and_empty_documents_are_skipped():
         object_files.read_manifest(deep, "f")
 
 
-def test_the_pod_of_a_stateful_set_has_the_volumes_of_its_claims():
+def test_the_pod_of_a_stateful_set_has_volumes_for_its_volume_claim_templates():
     mount = {"name": "data", "mountPath": "/data"}
     spec = {
         "template": {"spec": {"containers": [{"name": "c", "volumeMounts": [mount]}]}},

@@ -61,7 +61,7 @@ def test_a_policy_value_causes_no_warning_if_injected_or_set_by_the_author():
         ("    resolve: auto\n", {"railwright.io/skip": "preflight"}, False),
     ],
 )
-def test_an_authors_device_list_is_reported_if_the_init_container_would_find_the_devices(
+def test_an_authors_device_list_is_reported_if_it_overrides_devices_that_preflight_finds(
     keys, annotations, is_reported
 ):
     policy = admitting.fabric(keys, rails="[{name: rail0, resource: a.b/rdma}]")
@@ -84,7 +84,7 @@ def test_an_authors_device_list_is_compared_with_each_node_shape_that_the_pod_ma
     assert list_warnings(admitting.pod(container, nodeSelector={"gpu": "a"}), policy) == ()
 
 
-def test_a_value_that_a_script_exports_over_the_policys_is_reported():
+def test_a_script_that_exports_another_value_than_the_policys_is_reported():
     policy = admitting.fabric('    env: {NCCL_IB_GID_INDEX: "5"}\n')
     (warning,) = list_warnings(admitting.pod(gpus(command=["sh", "-c", "export NCCL_IB_GID_INDEX=3; train"])), policy)
     assert "NCCL_IB_GID_INDEX=3" in warning
@@ -114,7 +114,7 @@ def test_a_socket_interface_is_checked_against_the_injected_networks():
         ("    nccl: {derive: false}\n", "i", ["N18: container c: NCCL_SOCKET_IFNAME is not set"]),
     ],
 )
-def test_an_unset_variable_is_reported_if_neither_author_nor_policy_sets_it(keys, image, expected):
+def test_a_needed_variable_is_reported_if_neither_author_nor_policy_sets_it(keys, image, expected):
     warnings = list_warnings(admitting.pod(gpus(image=image)), admitting.fabric(keys))
     assert [warning.partition(",")[0] for warning in warnings] == expected
 

@@ -41,7 +41,7 @@ def test_a_script_after_bash_c_is_read_command_by_command():
 
 @pytest.mark.parametrize("shell", ["sh", "/bin/sh", "bash", "/usr/bin/zsh"])
 @pytest.mark.parametrize("flag", ["-c", "-lc", "-xec"])
-def test_a_script_is_read_after_any_shell_with_c_among_other_flags(shell, flag):
+def test_a_script_is_read_after_any_shell_whose_flags_include_c(shell, flag):
     assert list_exported(shell, flag, "export NCCL_DEBUG=WARN") == [("NCCL_DEBUG", "WARN")]
     assert list_exported(shell, "-e", flag, "export NCCL_DEBUG=WARN") == [("NCCL_DEBUG", "WARN")]
 
@@ -79,7 +79,7 @@ def test_a_script_longer_than_the_limit_is_not_read():
 
 
 @pytest.mark.parametrize("piece", ["a", "'", '"', "\\", "$", "${NCCL_", ";", " ", "=", "-x NCCL_A", "bash -c ", "all_"])
-def test_the_time_to_read_a_line_grows_with_its_length(piece):
+def test_the_time_to_read_a_command_line_grows_linearly_with_its_length(piece):
     begin = time.process_time()
     words = ["bash", "-c", "export NCCL_DEBUG=" + piece * (900_000 // len(piece))]
     commands.read_settings(words)

@@ -19,7 +19,7 @@ def list_findings(code, ranks):
     return [finding for finding in engine.check_ranks(ranks) if finding.code == code]
 
 
-def test_rule_codes_and_severities_are_the_promised_ones():
+def test_rules_have_exactly_the_documented_codes_and_severities():
     published = {code: severity for severity, codes in SEVERITIES.items() for code in codes.split()}
     assert {rule.code: rule.severity for rule in engine.RULES} == published
     codes = [rule.code for rule in pages.RULES]

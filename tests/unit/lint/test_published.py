@@ -46,7 +46,7 @@ def check_example(site, name):
 
 
 @pytest.mark.parametrize("site", ["360-roce", "360-infiniband"])
-def test_a_hand_written_job_is_reported_for_locked_and_shared_memory(site):
+def test_a_hand_written_job_is_reported_for_missing_locked_and_shared_memory(site):
     for findings in check_example(site, "handwritten.yaml"):
         codes = {finding.code for finding in findings if finding.code >= "N23"}
         # Room in /dev/shm and memory that may be locked are what the site's own policy adds.

@@ -123,7 +123,7 @@ def test_a_node_with_gpus_and_no_device_plugin_has_dead_rails_and_a_node_without
     assert [(node.name, node.rails) for leaf in seen.leaves.values() for node in leaf.nodes] == [("gpu-0", "dddd")]
 
 
-def test_an_assessed_gang_does_not_compete_with_its_own_announced_pods():
+def test_a_gang_is_assessed_without_its_own_assumed_pods_as_competitors():
     cluster = Cluster(placing.build_leaves(a=2), gang("a-00", ""))
     waiting = placing.build_pod("g-1", group="g")
     cluster.state.assumed.assume(placing.build_assumed_pod(waiting, "a-01"))
@@ -152,7 +152,7 @@ def test_a_gang_has_less_bandwidth_if_rails_and_gpus_are_on_different_numa_nodes
     assert "NUMA splits on a-0" in assessed.why[1].message
 
 
-def test_a_placed_gang_names_its_own_pods_as_the_ones_that_share_nics():
+def test_the_reason_of_a_gang_says_that_its_own_pods_share_nics():
     pods = [placing.build_pod(f"g-{rank}", group="g", gpus=2, on="a-0") for rank in range(2)]
     assessed = Cluster([placing.build_node("a-0", "a", rails_each=100)], pods).gang()
     assert [why.message for why in assessed.why] == ["pods of the gang share NICs on a-0"]
@@ -195,7 +195,7 @@ FILLED = {  # pods of other jobs on nodes with shared NICs, the node of a job of
 
 
 @pytest.mark.parametrize(("others", "on", "expected"), FILLED.values(), ids=FILLED)
-def test_a_single_pod_is_called_spread_only_if_a_recreated_one_would_be_placed_better(others, on, expected):
+def test_a_single_pod_is_called_spread_only_if_its_recreation_would_raise_its_bandwidth(others, on, expected):
     """The extender fills used nodes first, so that the pod would get the same node again."""
     assessed = Cluster(SHARED_NICS, [*others, share("g", on, gpus=1)]).gang()
     assert (assessed.state, assessed.bandwidth, assessed.best) == expected
@@ -211,7 +211,7 @@ def test_placing_a_single_pod_does_not_change_its_best_possible_bandwidth():
     assert Cluster(SHARED_NICS, [other, share("g", "a-0", gpus=1)]).gang().best == 0.5
 
 
-def test_a_broken_rail_is_the_reason_of_a_placed_gang_and_named_to_its_other_pods():
+def test_a_broken_rail_and_its_effect_on_pods_of_other_nodes_are_reasons_of_a_placed_gang():
     nodes = [placing.mark_broken(placing.build_node("a-0", "a"), "rail1"), placing.build_node("a-1", "a")]
 
     def list_reasons(*where):
@@ -238,7 +238,7 @@ def test_a_gang_with_a_broken_rail_and_shared_nics_has_both_as_reasons():
 @pytest.mark.parametrize(
     ("pods", "ranks"), [(("g-5", "g-3"), [3, 5]), (("g-x5", "g-x3"), [0, 1])], ids=["indexes", "random suffixes"]
 )
-def test_a_member_keeps_its_index_after_others_have_ended(pods, ranks):
+def test_a_pod_keeps_its_rank_after_other_pods_of_the_gang_have_ended(pods, ranks):
     shown = Cluster(pods=[placing.build_pod(pod, group="g") for pod in pods]).gang()
     assert [rank.rank for rank in shown.ranks] == ranks
 
@@ -271,7 +271,7 @@ def test_a_gang_whose_pods_select_different_nodes_is_assessed_by_all_nodes():
     assert Cluster(nodes, pin("a-0", "a-1")).gang().state == overview_types.PLACED
 
 
-def test_a_gang_is_not_said_never_to_fit_for_a_resource_that_a_device_class_maps():
+def test_a_gang_waits_for_a_resource_that_only_a_device_class_provides():
     """kube-scheduler counts it by the slices, and nodes do not report it."""
     asked = {placing.RESOURCES[0]: "1", "nvidia.com/gpu": "8"}
     nodes = [placing.build_node(f"n-{number}", "a", rails_each=1) for number in range(2)]
@@ -283,7 +283,7 @@ def test_a_gang_is_not_said_never_to_fit_for_a_resource_that_a_device_class_maps
     assert cluster.gang().state == overview_types.WAITING
 
 
-def test_a_gang_of_which_only_the_leader_exists_is_not_said_never_to_fit():
+def test_the_node_selector_of_a_leader_does_not_limit_where_its_gang_may_fit():
     nodes = [*placing.build_leaves(a=2), placing.build_node("b-0", "b", labels={"pool": "x"})]
     leader = placing.change_pod(placing.build_pod("g-0", group="g"), spec={"node_selector": {"pool": "x"}})
     other = placing.build_pod("other", on="b-0")
@@ -330,7 +330,7 @@ def test_a_gang_whose_fabric_the_policy_lacks_has_the_fabric_and_the_fix_as_its_
     assert len(cluster.gang("train/z").why[0].message) < 200
 
 
-def test_a_gang_without_domains_in_the_policy_has_that_as_its_reason():
+def test_missing_domains_in_the_policy_are_the_reason_of_a_gang():
     cluster = Cluster(placing.build_leaves(a=2), gang("a-00", "a-01"), policy=placing.build_policy(domains=[]))
     assert cluster.gang().why[0].message == "the policy names no domains: leaves and uplinks are not modelled"
 

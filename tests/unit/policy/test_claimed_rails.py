@@ -92,7 +92,7 @@ def test_pair_by_of_the_policy_gives_the_attribute_that_pairs_gpu_and_nic(claims
     assert compiled_claims.pair_attribute == attribute
 
 
-def test_a_claimed_rail_counts_under_its_own_resource_that_no_pod_requests():
+def test_a_claimed_rail_has_a_resource_name_that_no_pod_requests():
     policy = policies.read(f"{HEAD}    claims: {{deviceClass: dranet}}\n    rails: [{{name: rail0, device: mlx5_0}}]\n")
     assert isinstance(policy, model.Policy)
     (rail,) = compiled.resolve_rails("roce", policy.document)
@@ -109,7 +109,7 @@ SHIPPED = {  # of each published node: a policy of claims that is shipped for it
 
 
 @pytest.mark.parametrize("site", SHIPPED)
-def test_a_rail_of_a_shipped_policy_selects_devices_of_one_group_on_the_published_node(site):
+def test_each_rail_of_a_shipped_policy_selects_devices_of_one_hardware_group_on_its_published_node_shape(site):
     policy = policies.read(SHIPPED[site])
     assert isinstance(policy, model.Policy), policy
     claims = compiled.list_claimed_fabrics(policy.document)[-1]

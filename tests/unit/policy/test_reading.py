@@ -115,7 +115,7 @@ def test_a_policy_is_rejected_above_10000_values(domains, is_valid):
         ("resources: {%s}", "resources"),
     ],
 )
-def test_lists_that_every_pod_gets_are_rejected_above_64_entries(key, path):
+def test_lists_that_are_added_to_every_pod_are_rejected_above_64_entries(key, path):
     """Each entry causes a change of each target container, for which the API server waits."""
     forms = {"resources": "a.b/c{0}: 1", "libraryPath": "/p{0}"}
     entry = forms.get(path, "/p{0}: a")
@@ -204,7 +204,7 @@ def test_an_error_in_a_configmap_has_the_line_of_the_manifest():
     assert manifest.splitlines()[(result.errors[0].line or 0) - 1].strip() == "transport: rocee"
 
 
-def test_a_configmap_without_the_policy_key_is_rejected_by_the_keys_name():
+def test_the_error_about_a_configmap_without_the_policy_key_names_the_key():
     result = policies.read_manifest("kind: ConfigMap\ndata: {policy.yml: x}\n")
     assert isinstance(result, policies.RejectedPolicy)
     assert 'data."policy.yaml"' in result.errors[0].message

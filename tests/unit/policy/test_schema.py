@@ -51,7 +51,7 @@ def test_every_pattern_of_the_schema_is_anchored_and_has_an_error_message():
     ("section", "key", "value"),
     [("nccl", "gidIndex", 20.0), ("nccl", "plugin", "a\n"), ("preflight", "image", "a\n")],
 )
-def test_a_decimal_number_or_a_string_with_a_final_newline_is_rejected(section, key, value):
+def test_a_number_with_a_decimal_point_or_a_string_with_a_final_newline_is_rejected(section, key, value):
     tree = json.loads(json.dumps(CONTRACT))
     tree["fabrics"]["roce"][section][key] = value
     result = policies.read(json.dumps(tree))

@@ -42,7 +42,7 @@ def test_the_line_of_a_reason_has_code_message_and_fix():
     assert join_texts([SHORT, Reason(PlacementCode.NUMA_SPLIT, "NUMA splits")]) == f"{SHORT.text}; NUMA splits"
 
 
-def test_equal_reasons_count_as_one():
+def test_reasons_with_equal_code_message_and_fix_count_once_in_a_set():
     assert len({SHORT, Reason(AdmissionCode.DEFAULT_ROUTE, SHORT.message, SHORT.fix), SHORT.prefix_with("x")}) == 2
 
 
@@ -70,7 +70,7 @@ def test_verbs_agree_with_the_number_before_them(count, part, verb, expected):
     assert text.format_count(count, "node", verb, part=part) == expected
 
 
-def test_lists_and_long_texts_are_shortened():
+def test_long_lists_and_texts_are_shortened():
     assert text.join_first(["a", "b", "a", "c", "d"], 2) == "a, b and 2 more"
     assert text.join_first(["a", "b", "a", "c"], 2) == "a, b and 1 more"
     assert text.join_first(["a", "a"], 2) == "a"

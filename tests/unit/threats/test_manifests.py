@@ -128,7 +128,7 @@ def test_t14_without_claims_the_webhook_reads_no_claim_templates_and_watches_no_
 
 
 @pytest.mark.parametrize("account", ACCOUNTS)
-def test_t14_write_rights_name_their_objects(account):
+def test_t14_service_accounts_may_change_only_named_objects(account):
     for rule, everywhere in rules(account):
         assert "*" not in {*rule["verbs"], *rule["resources"], *rule["apiGroups"]}
         named = bool(rule.get("resourceNames"))
@@ -251,7 +251,7 @@ def left_out(selector: dict) -> set[str]:
     return {value for row in rows if row["operator"] == "NotIn" for value in row["values"]}
 
 
-def test_t18_an_outage_affects_only_opted_in_pods():
+def test_t18_an_outage_of_the_webhook_affects_only_opted_in_pods():
     for hook in hooks():
         assert hook["timeoutSeconds"] <= 5
         if hook["name"] == "policy.railwright.io":

@@ -28,7 +28,7 @@ def verbs():
     return build_schedulers(state.State())
 
 
-def test_t09_plain_http_needs_two_options_beyond_loopback():
+def test_t09_only_the_extender_may_serve_plain_http_beyond_loopback_and_needs_two_options():
     with pytest.raises(SystemExit):
         settings.parse("extender", ["--plain-http", "--listen=0.0.0.0:8713"])
     settings.parse("extender", ["--plain-http", "--allow-plain-http", "--listen=0.0.0.0:8713"])

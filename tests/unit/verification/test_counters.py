@@ -83,7 +83,7 @@ def test_counters_tell_tcp_from_an_idle_job():
     assert none.line.startswith("cannot tell: no pod can read counters of an RDMA device")
 
 
-def test_without_a_preflight_the_busiest_ports_count_as_the_expected_rails():
+def test_only_as_many_ports_as_expected_rails_count_if_no_preflight_names_the_rails():
     start = read({"mlx5_0": (0, 0), "mlx5_1": (0, 0), "mlx5_9": (0, 0)})
     end = read({"mlx5_0": (GIGABYTE, 0), "mlx5_1": (0, 0), "mlx5_9": (0, 0)}, uptime=15)
     assert counters.assess({"w-0": (start, end)}, {"w-0": 2}).line.startswith("RDMA on 1 of 2 rails")

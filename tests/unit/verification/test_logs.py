@@ -55,7 +55,7 @@ ALSO = rank("w-1", 1, using=hcas(0, 1), channels=("0/GDRDMA", "1/GDRDMA"))
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_published_log_shows_its_transport_rails_and_pods_over_tcp(name):
+def test_verify_reads_transport_rails_and_pods_over_tcp_from_a_published_log(name):
     expected, results = PUBLISHED[name], assess_logs(lines(name))
     assert results.state == expected["state"], results.line
     for pod in results.pods:
@@ -178,7 +178,7 @@ def test_a_report_has_the_worst_state_of_the_pods_and_its_cause(case):
 
 
 @pytest.mark.parametrize(("network", "state"), [("Socket", report.TCP), ("IB", report.UNKNOWN)])
-def test_the_network_is_known_from_channel_lines_alone(network, state):
+def test_the_network_is_read_from_channel_lines_if_no_other_line_names_it(network, state):
     """As in an excerpt, in which the line that NCCL writes at its start is missing."""
     log = rank("w-0", 0, network=network, channels=("0",)).splitlines()[-1:]
     results = report.assess_logs([("a", log)], report.ExpectedRails())

@@ -62,7 +62,7 @@ def test_each_gang_has_its_size_placement_bandwidth_and_reason(view):
     assert "12 pods remain" in waiting
 
 
-def test_the_command_gangs_filters_by_namespace_and_by_waiting(view):
+def test_the_command_gangs_filters_by_namespace_and_by_the_state_waiting(view):
     code, out, _ = view("gangs", "-n", "prod")
     assert (code, len(out.splitlines())) == (0, 2)
     waiting = view("gangs", "--waiting")[1].splitlines()
@@ -84,7 +84,7 @@ def test_the_json_and_the_yaml_of_gangs_are_equal_and_list_every_rank(view):
 
 
 @pytest.mark.parametrize(("leaf", "is_listed"), [(4, True), (20, False)])
-def test_the_nodes_of_a_large_fabric_are_listed_on_request(tmp_path, capsys, leaf, is_listed):
+def test_nodes_of_a_large_fabric_are_listed_only_in_the_wide_format(tmp_path, capsys, leaf, is_listed):
     varied_clusters.Vista(2, 2, leaf, gangs=0, waiting=0).write(tmp_path)
     command_line.main(["fabric", *locate(tmp_path)])
     assert ("    gpu-" in capsys.readouterr().out) is is_listed
@@ -191,7 +191,7 @@ def test_a_wrapped_cell_continues_in_its_own_column():
     assert lines[1] == f"a-gang-of-some-length  eight pods remain,\n{' ' * 23}and nothing is\n{' ' * 23}free"
 
 
-def test_a_cell_too_long_to_leave_space_for_a_wrapped_one_has_its_own_line():
+def test_a_cell_that_leaves_no_space_for_a_wrapped_column_has_its_own_line():
     columns = [formats.Column("CHANGE"), formats.Column("WHY", wrap=True)]
     rows = [("mount " + "p" * 60, "eight words of text"), ("env A", "short")]
     lines = formats.format_table(columns, rows, 30)
