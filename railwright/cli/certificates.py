@@ -29,7 +29,7 @@ _POLL_SECONDS = 1.0  # between two checks during a wait of minutes
 _MAX_CONFLICTS = 10  # writes by others that are tolerated
 
 
-def rotate(arguments: argparse.Namespace) -> int:
+def rotate_certificates(arguments: argparse.Namespace) -> int:
     """Rotate once, or with --watch until stopped. Return the exit code. Raise UnreadableError and ClusterError."""
     arguments.namespace = arguments.namespace or installed_names.NAMESPACE
     try:
@@ -38,13 +38,13 @@ def rotate(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         raise output.UnreadableError(f"certs: {error}") from None
     if not arguments.watch:
-        return cluster_access.run(arguments, functools.partial(rotate_once, arguments))
+        return cluster_access.run_with_client(arguments, functools.partial(rotate_once, arguments))
     logs.configure_logging()
 
     async def watch(client: clients.Client) -> int:
         return await Watcher(arguments, client, _build_rotator(arguments, client)).run(arguments.ops_listen)
 
-    return cluster_access.run(arguments, watch)
+    return cluster_access.run_with_client(arguments, watch)
 
 
 def _build_rotator(arguments: argparse.Namespace, client: clients.Client) -> installation.Rotator:
@@ -152,7 +152,7 @@ class Watcher:
         return output.OK
 
     async def _rotate(self) -> None:
-        """Check the certificates at the interval of --every; at once after a step, or after 10 s if it repeats."""
+        """Check the certificates at the interval of --every; at once after a step, after 10 s if the step repeats."""
         while True:
             pause = self._arguments.every.total_seconds()
             try:

@@ -48,14 +48,14 @@ async def connect(
         await client.close()
 
 
-def run(
+def run_with_client(
     arguments: argparse.Namespace,
     use: Callable[[clients.Client], Awaitable[_Result]],
     instead: str = "",
     *,
     call_seconds: float = clients.CALL_SECONDS,
 ) -> _Result:
-    """Connect to the cluster of the options, call `use` with the client, and return its result; see `connect`."""
+    """Connect to the cluster that the options select, and return the result of `use(client)`; see `connect`."""
 
     async def connect_and_use() -> _Result:
         async with connect(arguments, instead, call_seconds=call_seconds) as client:
@@ -64,7 +64,7 @@ def run(
     return asyncio.run(connect_and_use())
 
 
-async def gather(
+async def call_for_each(
     call: Callable[[_Item], Awaitable[_Result]],
     items: Iterable[_Item],
     *,
@@ -73,7 +73,7 @@ async def gather(
 ) -> list[_Result]:
     """Call a function for each item, at most `at_once` at the same time. Return the results in the order of the items.
 
-    `advance` is called after each call.
+    `advance()` is called when the function has returned for an item.
     """
     semaphore = asyncio.Semaphore(at_once)
 
@@ -109,7 +109,7 @@ def choose_kubeconfig(given: str, instead: str = "") -> str | None:
         return kubeconfig
     other = f", or {instead}" if instead else ""
     raise output.UnreadableError(
-        f"no kubeconfig ({' and '.join(kubeconfigs.list_files())} does not exist); give --kubeconfig FILE{other}"
+        f"no kubeconfig ({', '.join(kubeconfigs.list_files())} does not exist); give --kubeconfig FILE{other}"
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from certs import schedules
 from railwright.cli import options, output
-from railwright.cli.options import CLUSTER, FILENAMES, POLICY, SOURCES, Command, Option, build_flag, build_value
+from railwright.cli.options import CLUSTER, FILENAMES, POLICY, SOURCES, Command, Option, build_flag, build_option
 
 if TYPE_CHECKING:
     from railwright.serving import settings
@@ -22,7 +22,7 @@ _PROFILES = sorted(
     entry.name for entry in (pathlib.Path(__file__).parent / "clouds" / "profiles").iterdir() if entry.is_dir()
 )
 _OF_MANIFEST, _OF_POD = "options for a manifest", "options for a pod"
-_INSTALLATION = options.build_namespace(
+_INSTALLATION = options.build_namespace_option(
     "Namespace of the installation (default: found by the labels of its Deployments)."
 )
 
@@ -52,22 +52,24 @@ _BEFORE_A_JOB = {
                 " running. job/NAME finds a job of any kind. KIND NAME is the same as KIND/NAME."
             ),
             *FILENAMES,
-            options.build_namespace("Namespace of the pod, and of objects without one (default: that of the context)."),
-            options.build_output(),
-            build_value(
+            options.build_namespace_option(
+                "Namespace of the pod, and of objects without one (default: that of the context)."
+            ),
+            options.build_output_option(),
+            build_option(
                 "--policy FILE",
                 "Policy, or the ConfigMap that contains it (default: ask the cluster by a dry run, which stores"
                 " nothing).",
                 default=None,
                 group=_OF_MANIFEST,
             ),
-            build_value(
+            build_option(
                 "--snapshot FILE",
                 "Read Namespaces, networks and Nodes from a file; with --policy.",
                 default=None,
                 group=_OF_MANIFEST,
             ),
-            build_value(
+            build_option(
                 "--token-file FILE",
                 "File with the token of an account that may get pods in the namespace, or - for standard input"
                 " (default: that of the kubeconfig).",
@@ -78,7 +80,7 @@ _BEFORE_A_JOB = {
         usage="""%(prog)s FILE... [options]
        %(prog)s pod/NAME [-n NAMESPACE] [options]
        %(prog)s KIND/NAME [-n NAMESPACE] [options]""",
-        run="explanation.command:explain",
+        run="explanation.command:explain_objects",
         examples=("railwright explain job.yaml -n prod", "railwright explain pod/llama-0 -n prod"),
         finding=(
             "a pod would be rejected, or not injected although it opted in; its preflight failed; its gang never fits, "
@@ -90,17 +92,17 @@ _BEFORE_A_JOB = {
         (
             options.build_file_argument("Manifest of any workload. A folder, or - for standard input."),
             *FILENAMES,
-            build_value(
+            build_option(
                 "--policy FILE",
                 "Policy or its ConfigMap, for the rules that need the fabric (default: the policy of the cluster). With"
                 " a file, labels of namespaces are unknown, so only pods with a label of their own are opted in.",
                 default=None,
             ),
             build_flag("--local", "Read no cluster, and check only rules that need no fabric."),
-            options.build_output(),
+            options.build_output_option(),
             *CLUSTER,
         ),
-        run="linting:lint",
+        run="linting:lint_manifests",
         examples=("railwright lint job.yaml --policy policy.yaml", "railwright lint -R -f manifests -o json"),
         finding="there is an error or a warning",
     ),
@@ -111,24 +113,24 @@ _BEFORE_A_JOB = {
                 "An object of the cluster: pod/NAME, gang/NAME, KIND/NAME of a workload, or job/NAME for a job of any"
                 " kind; KIND NAME is the same. Or logs of all pods, in one or many files; - for standard input."
             ),
-            build_value(
+            build_option(
                 "--rails N",
                 "Number of rails that each pod should use (default: those that its preflight found, or its injection"
                 " record lists; unknown for log files, whose result then never confirms that every rail was used).",
                 default=None,
                 type=int,
             ),
-            options.build_output(),
+            options.build_output_option(),
             build_flag("--counters", "Read the counters of the RDMA devices in each rank twice, instead of the logs."),
-            build_value(
+            build_option(
                 "--seconds N", "Time between the two readings of --counters (default: 10).", default=10, type=int
             ),
-            options.build_namespace("Namespace (default: that of the context)."),
+            options.build_namespace_option("Namespace (default: that of the context)."),
             *CLUSTER,
         ),
         usage="""%(prog)s KIND/NAME [-n NAMESPACE] [options]
        %(prog)s FILE... [--rails N]""",
-        run="verification:verify",
+        run="verification:verify_rdma",
         examples=(
             "railwright verify job/llm -n prod",
             "kubectl logs -l volcano.sh/job-name=train --prefix --tail=-1 | railwright verify - --rails 4",
@@ -141,10 +143,10 @@ _CLUSTER_COMMANDS = {
     "gangs": Command(
         "List gangs: placed pods, leaves, bandwidth compared with the best possible, and why they wait.",
         (
-            options.build_namespace("Show gangs of one namespace (default: all namespaces)."),
+            options.build_namespace_option("Show gangs of one namespace (default: all namespaces)."),
             build_flag("-A, --all-namespaces", "Show gangs of all namespaces (the default)."),
             build_flag("--waiting", "Show only gangs that are not fully placed."),
-            options.build_output(output.WIDE),
+            options.build_output_option(output.WIDE),
             *SOURCES,
         ),
         run="overview_tables:show_gangs",
@@ -155,7 +157,7 @@ _CLUSTER_COMMANDS = {
         "Show spines, leaves and nodes of each fabric, with their free, busy and dead rails.",
         (
             build_flag("--dead", "Show only nodes that are not ready or have a dead or degraded rail."),
-            options.build_output(output.WIDE),
+            options.build_output_option(output.WIDE),
             *SOURCES,
         ),
         run="overview_tables:show_fabrics",
@@ -165,7 +167,7 @@ _CLUSTER_COMMANDS = {
     "dashboard": Command(
         "Serve a live page with the fabrics and gangs on this machine.",
         (
-            build_value(
+            build_option(
                 "--listen HOST:PORT",
                 "Address to listen on, loopback only (default: %(default)s).",
                 default="127.0.0.1:0",
@@ -186,7 +188,7 @@ _POLICY_ACTIONS = {
     "init": Command(
         "Print a first policy, from a cloud's profile or a cluster's objects; comments name what is not known.",
         (
-            build_value(
+            build_option(
                 "--cloud NAME",
                 "Profile to print; with --from-cluster, the only profile that is compared with the nodes. Without both"
                 " options, list the profiles.",
@@ -212,10 +214,10 @@ _POLICY_ACTIONS = {
             build_flag(
                 "--from-cluster", "Compare the policy with nodes, networks, pods and the policy of the cluster."
             ),
-            options.build_output(),
+            options.build_output_option(),
             *CLUSTER,
         ),
-        run="policy_validation:validate",
+        run="policy_validation:validate_policies",
         examples=(
             "railwright policy validate policy.yaml",
             "railwright policy validate --from-cluster policy.yaml",
@@ -225,7 +227,7 @@ _POLICY_ACTIONS = {
     "scheduler-config": Command(
         "Print the configuration with which kube-scheduler or Volcano calls the extender for this policy.",
         (
-            build_value(
+            build_option(
                 "--scheduler NAME",
                 "kube-scheduler or volcano (default: %(default)s).",
                 default="kube-scheduler",
@@ -253,32 +255,32 @@ _CERTS_ACTIONS = {
         (
             build_flag("--watch", "Repeat until stopped."),
             build_flag("--renew-ca", "Start replacing the CA now."),
-            build_value("--host H", "Additional DNS name or IP address of the servers.", action="append", default=[]),
-            build_value(
+            build_option("--host H", "Additional DNS name or IP address of the servers.", action="append", default=[]),
+            build_option(
                 "--overlap TIME",
                 "How long both CAs are trusted before the new one signs certificates, and again after (default: 30d).",
                 type=parse_duration,
                 default=schedules.OVERLAP,
             ),
-            build_value(
+            build_option(
                 "--every TIME",
                 "Time between checks (default: 3s).",
                 type=parse_duration,
                 default=dt.timedelta(seconds=3),
             ),
-            build_value(
+            build_option(
                 "--ops-listen HOST:PORT",
                 "Address of probes and metrics (default: :8080).",
                 default=":8080",
                 type=parse_address,
             ),
-            options.build_namespace(
+            options.build_namespace_option(
                 "Namespace of Services and Secrets (default: $RAILWRIGHT_NAMESPACE, or railwright-system)."
             ),
-            options.build_output(),
+            options.build_output_option(),
             *CLUSTER,
         ),
-        run="certificates:rotate",
+        run="certificates:rotate_certificates",
         examples=("railwright certs rotate", "railwright certs rotate --renew-ca"),
         finding="a webhook configuration does not exist",
     ),
@@ -294,7 +296,7 @@ _INSTALLATION_COMMANDS = {
         "Verify an installation, and show a fix for each failed check.",
         (
             _INSTALLATION,
-            build_value(
+            build_option(
                 "--namespace-for-probe NAME",
                 "Namespace of the dry-run pod (default: the first namespace that may use the fabric).",
             ),
@@ -303,7 +305,7 @@ _INSTALLATION_COMMANDS = {
             build_flag(
                 "--allow-unread", "Do not exit with 2 if checks were skipped because you may not read their objects."
             ),
-            build_value(
+            build_option(
                 "--wait SECONDS",
                 f"Repeat until no check fails, for at most this long (default: {_DEFAULT_WAIT:g}). Stops earlier if"
                 " every failed check needs a change by you, such as an invalid policy.",
@@ -312,7 +314,7 @@ _INSTALLATION_COMMANDS = {
                 const=_DEFAULT_WAIT,
                 default=0.0,
             ),
-            build_value(
+            build_option(
                 "--explain ROW",
                 "Explain a row of the result: what it checks, an example and the fix; reads no cluster. Without ROW,"
                 " list all.",
@@ -320,10 +322,10 @@ _INSTALLATION_COMMANDS = {
                 nargs="?",
                 const="",
             ),
-            options.build_output(),
+            options.build_output_option(),
             *CLUSTER,
         ),
-        run="checking.start:run",
+        run="checking.start:run_check",
         examples=("railwright check", "railwright check --explain policy"),
         finding="a check failed; with --strict, if one warned",
     ),
@@ -340,13 +342,13 @@ _INSTALLATION_COMMANDS = {
     "disable": Command(
         "Emergency switch: delete railwright's webhooks and policy bindings, so that it rejects no pod; keeps a copy.",
         _SWITCH_OPTIONS,
-        run="switching:disable",
+        run="switching:disable_webhooks",
         examples=("railwright disable --dry-run", "railwright disable"),
     ),
     "enable": Command(
         "Restore the webhooks and policy bindings that `railwright disable` deleted.",
         _SWITCH_OPTIONS,
-        run="switching:enable",
+        run="switching:enable_webhooks",
         examples=("railwright enable --dry-run", "railwright enable"),
     ),
 }

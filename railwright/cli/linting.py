@@ -40,7 +40,7 @@ _FROM_FILE = "give the policy in a file: --policy FILE"
 _SECONDS = 10.0  # for a request: most rules need no cluster
 
 
-class Located(msgspec.Struct, frozen=True):
+class LocatedFinding(msgspec.Struct, frozen=True):
     """A finding, its file and line, and the title of the object that has it."""
 
     file: str
@@ -53,17 +53,17 @@ class Report:
     """Findings without duplicates, and what was checked."""
 
     def __init__(self) -> None:
-        self._located: dict[Located, None] = {}
+        self._located: dict[LocatedFinding, None] = {}
         self.checked = 0  # containers and claims
 
     @property
-    def located(self) -> list[Located]:
+    def sorted_findings(self) -> list[LocatedFinding]:
         """The findings, sorted by file and line."""
         return sorted(self._located, key=lambda item: (item.file, item.line or 0))
 
-    def add(self, file: str, line: int | None, finding: rule_types.Finding, title: str = "") -> None:
+    def add_finding(self, file: str, line: int | None, finding: rule_types.Finding, title: str = "") -> None:
         """Add a finding. `title` names the object that has it."""
-        self._located[Located(file, line, title, finding)] = None
+        self._located[LocatedFinding(file, line, title, finding)] = None
 
 
 class _Context(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class _Context(msgspec.Struct, frozen=True):
     notes: Sequence[str] = ()
 
 
-def lint(arguments: argparse.Namespace) -> int:
+def lint_manifests(arguments: argparse.Namespace) -> int:
     """Print the findings. Return 1 if there are some, otherwise 0. Raise UnreadableError."""
     paths = options.find_files(arguments)
     namespace = (
@@ -102,12 +102,12 @@ def lint(arguments: argparse.Namespace) -> int:
     if formats.is_document(arguments.output):
         rows = [
             {"file": item.file, "line": item.line, "object": item.title, **msgspec.to_builtins(item.finding)}
-            for item in report.located
+            for item in report.sorted_findings
         ]
         formats.print_document(rows, arguments.output)
     else:
         _print_text(report)
-    return output.FINDINGS if report.located else output.OK
+    return output.FINDINGS if report.sorted_findings else output.OK
 
 
 def _find_context(arguments: argparse.Namespace, manifests: Sequence[Manifest]) -> _Context:
@@ -116,7 +116,7 @@ def _find_context(arguments: argparse.Namespace, manifests: Sequence[Manifest]) 
     Raises UnreadableError if options name a cluster that cannot be used.
     """
     if arguments.policy or arguments.local:
-        if options.names_cluster(arguments):
+        if options.selects_cluster(arguments):
             given = "--policy" if arguments.policy else "--local"
             raise output.UnreadableError(f"{given} uses no cluster; remove it, or the options for the cluster")
         return _Context(object_files.read_policy(arguments.policy) if arguments.policy else None)
@@ -126,14 +126,14 @@ def _find_context(arguments: argparse.Namespace, manifests: Sequence[Manifest]) 
         namespaces = {item.namespace for manifest in manifests for item in manifest.objects if item.templates}
         ask = functools.partial(_read_cluster, namespaces - opt_in.ALWAYS_EXCLUDED)
         try:
-            return cluster_access.run(arguments, ask, call_seconds=_SECONDS)
+            return cluster_access.run_with_client(arguments, ask, call_seconds=_SECONDS)
         except output.UnreadableError as error:  # no policy, an invalid one, or no right to read it
             return _Context(notes=[f"{_NOT_CHECKED}: {error}"])  # the text of the error names --policy
         except errors.ClusterError as error:
             cause = f"{output.escape_controls(error.sentence)}. Or {_FROM_FILE}"
     else:
         cause = f"there is no kubeconfig; {_FROM_FILE}"
-    if options.names_cluster(arguments):
+    if options.selects_cluster(arguments):
         raise output.UnreadableError(f"{_NOT_CHECKED}: {cause}")
     return _Context(notes=[f"{_NOT_CHECKED}: {cause}"])
 
@@ -155,7 +155,7 @@ async def _read_cluster(namespaces: Collection[str], client: "clients.Client") -
             unread.add(name)
             return None
 
-    labels = await cluster_access.gather(read_labels, namespaces)
+    labels = await cluster_access.call_for_each(read_labels, namespaces)
     notes = [f"rules that need the fabric are checked with the policy in {source}", _NOT_READ]
     if unread:
         unknown = output.escape_controls(text.join_first(sorted(unread), 5))
@@ -166,7 +166,7 @@ async def _read_cluster(namespaces: Collection[str], client: "clients.Client") -
 
 
 def _print_text(report: Report) -> None:
-    for item in report.located:
+    for item in report.sorted_findings:
         finding = item.finding
         location = item.file if item.line is None else f"{item.file}:{item.line}"
         output.print_styled(
@@ -177,7 +177,7 @@ def _print_text(report: Report) -> None:
             (finding.message, ""),
             (f" [{item.title}]" if item.title else "", "dim"),
         )
-    counts = collections.Counter(str(item.finding.severity) for item in report.located)
+    counts = collections.Counter(str(item.finding.severity) for item in report.sorted_findings)
     summary = ", ".join(text.format_count(counts[word], word) for word in _STYLES if counts[word])
     style = "bold red" if counts else "bold green"
     checked = f" in {text.format_count(report.checked, 'container or claim')}" if report.checked else ""
@@ -210,7 +210,7 @@ def _check_claims(manifest: Manifest, report: Report) -> None:
         if item.claim is not None:
             for finding, place in claim_rules.check_claim(item.claim):
                 line = manifest.document.find_line((*item.devices, *place))
-                report.add(manifest.file, line, finding, item.title)
+                report.add_finding(manifest.file, line, finding, item.title)
             report.checked += 1
 
 
@@ -223,12 +223,12 @@ def _check_keys(manifest: Manifest, report: Report) -> None:
             metadata = "annotations" if is_annotation else "labels"
             line = manifest.document.find_line((*item.path, *place, "metadata", metadata, key))
             finding = manifest_rules.describe_warning.build_finding(warning.line, warning.code)
-            report.add(manifest.file, line, finding, item.title)
+            report.add_finding(manifest.file, line, finding, item.title)
     rule = manifest_rules.describe_repeated_key
     for repeated in manifest.document.repeated:
         key = str(repeated.path[-1])
         message = rule.check(output.escape_controls(key), repeated.first_line)
-        report.add(manifest.file, repeated.line, rule.build_finding(message, key))
+        report.add_finding(manifest.file, repeated.line, rule.build_finding(message, key))
 
 
 # --- workloads --------------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def _inject_template(
     cluster = facts.ClusterFacts(item.namespace, namespace_labels)
     if created is not None:
         expanded, from_controller = created
-        cluster = expanded.add_facts(cluster, document.accelerators)
+        cluster = expanded.add_accelerator_request(cluster, document.accelerators)
         labels = {**pod.metadata.labels, **from_controller.metadata.labels}  # also one that the kind does not pass
         metadata = msgspec.structs.replace(from_controller.metadata, labels_or_none=labels)
         pod = msgspec.structs.replace(from_controller, metadata=metadata)
@@ -304,7 +304,7 @@ def _check_templates(
     ]
     for one in prepared:
         for answer in one.list_admission_findings():
-            report.add(manifest.file, document.find_line(one.template.path), answer, item.title)
+            report.add_finding(manifest.file, document.find_line(one.template.path), answer, item.title)
     launchers = [one for one in prepared if rank_contexts.starts_ranks(one.pod)]
     for one in prepared:
         others = [launcher for launcher in launchers if launcher is not one]
@@ -316,7 +316,7 @@ def _check_templates(
                 # a value of a script or of mpirun overrides that of the policy
                 is_injected = (index, finding.name) in injected and finding.where.startswith("env[")
                 message = f"{finding.message} (set by the policy)" if is_injected else finding.message
-                report.add(manifest.file, line, msgspec.structs.replace(finding, message=message), ranks.title)
+                report.add_finding(manifest.file, line, msgspec.structs.replace(finding, message=message), ranks.title)
             report.checked += 1
 
 

@@ -107,7 +107,7 @@ class Parser(argparse.ArgumentParser):
         return self.error(f"{self.command.metavar} must come first: one of {', '.join(self.children)}")
 
 
-def build_value(usage: str, text: str, *, default: Any = "", group: str = "", **settings: Any) -> Option:
+def build_option(usage: str, text: str, *, default: Any = "", group: str = "", **settings: Any) -> Option:
     """Return an option with a value by its usage, such as `-n, --namespace NAME`, and its help text."""
     names, _, metavar = usage.rpartition(" ")
     return Option(names.split(", "), {"metavar": metavar, "help": text, "default": default, **settings}, group)
@@ -135,16 +135,16 @@ def parse_seconds(text: str) -> float:
 
 _CLUSTER = "options for the cluster"
 CLUSTER = (  # `cluster_access` connects to the cluster that they select
-    build_value("--kubeconfig FILE", "Kubeconfig of the cluster (default: as for kubectl).", group=_CLUSTER),
-    build_value("--context NAME", "Context of the kubeconfig.", default=None, group=_CLUSTER),
-    build_value(
+    build_option("--kubeconfig FILE", "Kubeconfig of the cluster (default: as for kubectl).", group=_CLUSTER),
+    build_option("--context NAME", "Context of the kubeconfig.", default=None, group=_CLUSTER),
+    build_option(
         "--as USER",
         "Act as this user, as kubectl does; needs the right to impersonate.",
         dest="as_user",
         group=_CLUSTER,
     ),
-    build_value("--as-group GROUP", "Act as this group too; repeatable.", action="append", default=[], group=_CLUSTER),
-    build_value(
+    build_option("--as-group GROUP", "Act as this group too; repeatable.", action="append", default=[], group=_CLUSTER),
+    build_option(
         "--request-timeout TIME",
         "Longest time for one request to the API server, such as 5s, 2m or 0 for no limit (default: 30s).",
         type=parse_seconds,
@@ -152,21 +152,21 @@ CLUSTER = (  # `cluster_access` connects to the cluster that they select
         group=_CLUSTER,
     ),
 )
-POLICY = build_value("--policy FILE", "Policy or its ConfigMap, from a file (default: the policy of the cluster).")
+POLICY = build_option("--policy FILE", "Policy or its ConfigMap, from a file (default: the policy of the cluster).")
 SOURCES = (  # `check_sources` checks their values
-    build_value("--snapshot FILE", "Read objects from a file instead of a cluster; needs --policy."),
+    build_option("--snapshot FILE", "Read objects from a file instead of a cluster; needs --policy."),
     POLICY,
     *CLUSTER,
 )
 FILENAMES = (
-    build_value("-f, --filename FILE", "The same as FILE; repeatable.", action="append", default=[]),
+    build_option("-f, --filename FILE", "The same as FILE; repeatable.", action="append", default=[]),
     build_flag("-R, --recursive", "Search the folders in a folder too."),
 )
 
 
-def build_namespace(text: str) -> Option:
+def build_namespace_option(text: str) -> Option:
     """Return -n, with its help text."""
-    return build_value("-n, --namespace NAME", text)
+    return build_option("-n, --namespace NAME", text)
 
 
 def build_file_argument(text: str) -> Option:
@@ -174,7 +174,7 @@ def build_file_argument(text: str) -> Option:
     return Option(["files"], {"metavar": "FILE", "nargs": "*", "help": text})
 
 
-def build_output(*more: str) -> Option:
+def build_output_option(*more: str) -> Option:
     """Return -o with the formats text, `more`, json and yaml."""
     note = ": wide prints all columns and rows" if output.WIDE in more else ""
     forms = (output.TEXT, *more, output.JSON, output.YAML)
@@ -185,7 +185,7 @@ def build_output(*more: str) -> Option:
 # --- what the options name --------------------------------------------------------------------------------
 
 
-def names_cluster(arguments: argparse.Namespace) -> bool:
+def selects_cluster(arguments: argparse.Namespace) -> bool:
     """Return True if an option of `CLUSTER` selects a cluster or an account."""
     return bool(arguments.kubeconfig or arguments.context or arguments.as_user or arguments.as_group)
 
@@ -194,7 +194,7 @@ def check_sources(arguments: argparse.Namespace) -> None:
     """Raise UnreadableError if the options of `SOURCES` exclude each other."""
     if arguments.snapshot and not arguments.policy:
         raise output.UnreadableError("--snapshot: the policy must come from a file too; add --policy FILE")
-    if arguments.snapshot and names_cluster(arguments):
+    if arguments.snapshot and selects_cluster(arguments):
         raise output.UnreadableError(
             "--snapshot excludes --kubeconfig, --context, --as and --as-group; remove --snapshot or the others"
         )

@@ -231,7 +231,7 @@ async def _read_cluster(
         policy = object_files.read_policy(file) if file else (await policy_sources.fetch_policy(client, _ROLE))[0]
         with output.show_progress("reading the cluster", total=len(watch_specs)) as advance:
             read = functools.partial(_read_kind, client)
-            return policy, list(filter(None, await cluster_access.gather(read, watch_specs, advance=advance)))
+            return policy, list(filter(None, await cluster_access.call_for_each(read, watch_specs, advance=advance)))
 
 
 async def _read_kind(client: clients.Client, spec: reflector.WatchSpec) -> str:

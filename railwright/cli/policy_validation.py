@@ -19,12 +19,12 @@ def print_schema(_: argparse.Namespace) -> int:
     return output.OK
 
 
-def validate(arguments: argparse.Namespace) -> int:
+def validate_policies(arguments: argparse.Namespace) -> int:
     """Print the errors and warnings of policies. Return 1 if one is invalid, otherwise 0. Raise UnreadableError.
 
     With --from-cluster, also print the webhook's warnings, and raise ClusterError if the cluster cannot be read.
     """
-    if options.names_cluster(arguments) and not arguments.from_cluster:
+    if options.selects_cluster(arguments) and not arguments.from_cluster:
         raise output.UnreadableError("the options for the cluster need --from-cluster; add it, or remove them")
     results = [(file, policies.read_manifest(output.read_text(file))) for file in options.find_files(arguments)]
     documents = {file: result.document for file, result in results if isinstance(result, model.Policy)}
@@ -33,7 +33,9 @@ def validate(arguments: argparse.Namespace) -> int:
         for file, document in documents.items()
     }
     if arguments.from_cluster and documents:
-        compared = cluster_access.run(arguments, lambda client: _compare_with_cluster(client, list(documents.values())))
+        compared = cluster_access.run_with_client(
+            arguments, lambda client: _compare_with_cluster(client, list(documents.values()))
+        )
         for file, lines in zip(documents, compared, strict=True):
             warnings[file] = [*lines, *warnings[file]]
     rows = [(file, result, warnings.get(file, [])) for file, result in results]

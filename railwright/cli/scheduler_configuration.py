@@ -31,7 +31,7 @@ _CLAIMED = '  # pods whose rails come as claims: the webhook adds a limit of "0"
 # --- the configuration of a cluster's Volcano ---------------------------------------------------------------
 
 
-def read_volcano(configmap: Any) -> Any:
+def read_volcano_configuration(configmap: Any) -> Any:
     """Return Volcano's configuration in a ConfigMap as a tree; None without one, the error as text if it is invalid."""
     data = frameworks.get_mapping(configmap, "data")
     configuration = next((str(value) for key, value in data.items() if key.endswith(".conf")), "")
@@ -121,7 +121,9 @@ def print_scheduler_configuration(arguments: argparse.Namespace) -> int:
     if arguments.policy:
         document, extender = object_files.read_policy(arguments.policy).document, ExtenderAddress()
     else:
-        document, extender = cluster_access.run(arguments, _read_extender, "read the policy from a file: --policy FILE")
+        document, extender = cluster_access.run_with_client(
+            arguments, _read_extender, "read the policy from a file: --policy FILE"
+        )
     managed, is_volcano = list_managed_resources(document), arguments.scheduler == "volcano"
     print(format_volcano(managed) if is_volcano else format_kube_scheduler(managed, extender), end="")
     if arguments.policy and not is_volcano:

@@ -162,12 +162,12 @@ class Switch:
                 raise
 
 
-def disable(arguments: argparse.Namespace) -> int:
+def disable_webhooks(arguments: argparse.Namespace) -> int:
     """Delete the webhooks and bindings. Return 0, also if there are none. Raise ClusterError or UnreadableError."""
     return _switch_installation(arguments, Switch.disable)
 
 
-def enable(arguments: argparse.Namespace) -> int:
+def enable_webhooks(arguments: argparse.Namespace) -> int:
     """Restore the webhooks and bindings. Return 0, also if none are missing. Raise ClusterError or UnreadableError."""
     return _switch_installation(arguments, Switch.enable)
 
@@ -179,7 +179,7 @@ def _switch_installation(arguments: argparse.Namespace, act: Callable[[Switch], 
 
         await act(Switch(client, namespace or names.NAMESPACE, names.INSTALLATION, is_dry_run=arguments.dry_run))
 
-    cluster_access.run(arguments, select_and_act)
+    cluster_access.run_with_client(arguments, select_and_act)
     return output.OK
 
 

@@ -26,7 +26,7 @@ _STYLES = {"rdma": "green", "tcp": "bold red", "partial": "bold yellow", "failed
 _CODES = {report.RDMA: output.OK, report.UNKNOWN: output.UNUSABLE}
 
 
-def verify(arguments: argparse.Namespace) -> int:
+def verify_rdma(arguments: argparse.Namespace) -> int:
     """Print the report. Return 0 for RDMA on every rail, 1 for TCP, missing rails or failures, 2 if it is not known.
 
     Raises UnreadableError and ClusterError.
@@ -103,14 +103,14 @@ def _verify_job(arguments: argparse.Namespace, kind: str, name: str) -> int:
         by_pod = {} if expected.rails is not None else await _read_expectations(client, namespace, pods)
         containers = [(pod, container) for pod in pods for container in _choose_containers(pod)]
         fetch = functools.partial(_fetch_log, client, namespace)
-        found = await cluster_access.gather(fetch, containers, at_once=_MAX_CONCURRENT_LOGS)
+        found = await cluster_access.call_for_each(fetch, containers, at_once=_MAX_CONCURRENT_LOGS)
         for log in found:
             if log.problem:
                 output.print_note(f"{kind}/{name}: {log.name}: {log.problem}")
         result = report.assess_logs([(log.pod.metadata.name, log.lines) for log in found], expected, by_pod)
         return _complete_report(result, found, pods)
 
-    return _print_report(cluster_access.run(arguments, read_logs), arguments)
+    return _print_report(cluster_access.run_with_client(arguments, read_logs), arguments)
 
 
 async def _read_expectations(
@@ -127,14 +127,14 @@ async def _read_expectations(
             path = f"/api/v1/namespaces/{namespace}/pods/{pod.metadata.name}/log"
             query = {"container": names.PREFLIGHT_CONTAINER, "limitBytes": str(_MAX_PREFLIGHT_BYTES)}
             with contextlib.suppress(errors.ApiError):  # it has not started
-                found = found_rails.find_rails((await client.get(path, query)).decode(errors="replace"))
+                found = found_rails.parse_rails((await client.get(path, query)).decode(errors="replace"))
         if found.rails:
             devices = {rail.device: rail.name for rail in found.rails if rail.device}
             return report.ExpectedRails(len(found.rails), devices)
         return report.ExpectedRails(len(intent.read_record(pod).rails or ()) or None)
 
     by_pod: dict[str, report.ExpectedRails] = {}
-    expectations = await cluster_access.gather(read_expectation, pods, at_once=_MAX_CONCURRENT_LOGS)
+    expectations = await cluster_access.call_for_each(read_expectation, pods, at_once=_MAX_CONCURRENT_LOGS)
     for pod, own in zip(pods, expectations, strict=True):
         by_pod[pod.metadata.name] = own
         by_pod.setdefault(pod.spec.hostname or pod.metadata.name, own)  # as NCCL names the host
@@ -222,9 +222,9 @@ def _verify_counters(arguments: argparse.Namespace, kind: str, name: str) -> int
         readings = {name: (before[name], reading) for name, reading in after.items()}
         expected = {pod.metadata.name: len(rails) for pod in pods if (rails := intent.read_record(pod).rails)}
         unread = [pod.metadata.name for pod in pods if pod.metadata.name not in readings]
-        return counters.assess(readings, expected, unread)
+        return counters.assess_traffic(readings, expected, unread)
 
-    result = cluster_access.run(arguments, measure)
+    result = cluster_access.run_with_client(arguments, measure)
     code = _print_report(result, arguments)
     if not formats.is_document(arguments.output):
         for rail in dict.fromkeys(traffic.rail for traffic in result.rails):
@@ -254,5 +254,5 @@ async def _read_counters(
             reason = error.message if isinstance(error, errors.ApiError) else error.sentence
             output.print_note(f"{name} container {container}: cannot read its counters: {reason}")
 
-    await cluster_access.gather(read_pod, pods, at_once=_MAX_CONCURRENT_LOGS)
+    await cluster_access.call_for_each(read_pod, pods, at_once=_MAX_CONCURRENT_LOGS)
     return readings

@@ -100,7 +100,7 @@ def build_application(feed: Feed, guard: Guard, *, loopback: bool) -> web.Applic
             web.get("/", send_file),
             web.get("/page/{name}", send_file),
             web.get("/api/overview", send_overview),
-            web.get("/api/why", explain),
+            web.get("/api/why", send_explanation),
         ],
         *([require_loopback] if loopback else []),
     )
@@ -138,8 +138,8 @@ async def send_overview(request: web.Request) -> web.Response:
     return response
 
 
-async def explain(request: web.Request) -> web.Response:
-    """Handle GET /api/why: why a gang or a pod is, or is not, on a node."""
+async def send_explanation(request: web.Request) -> web.Response:
+    """Answer GET /api/why with the reasons why a gang or a pod is, or is not, on a node."""
     await _check_permission(request)
     query, builder = request.query, request.app[_FEED].builder
     explanation = builder.explain(query.get("gang") or query.get("pod", ""), query.get("node", ""))
@@ -157,7 +157,7 @@ async def _check_permission(request: web.Request) -> None:
 
 
 async def send_file(request: web.Request) -> web.Response:
-    """Handle GET / and GET /page/NAME."""
+    """Answer GET / and GET /page/NAME with a file of the page."""
     name = request.match_info.get("name", "index.html")
     if name not in _PAGE:
         raise application.HttpError(404, "no such path")

@@ -132,7 +132,9 @@ def _build_parser() -> argparse.ArgumentParser:
     add_option("--vendor-variable", vendor, action="append", default=[], dest="vendor_variables", metavar="NAME")
     add_option("--write", "folder for rails.env, nccl.conf, ucx.conf and rails.json", metavar="DIR")
     add_option("--non-root", "the ranks do not run as root, so that IPC_LOCK has no effect", action="store_true")
-    add_option("--wait", "repeat failed checks for so many seconds; default 0", type=float, metavar="SECONDS")
+    add_option(
+        "--wait", "repeat failed checks for up to this number of seconds; default 0", type=float, metavar="SECONDS"
+    )
     add_option("--warn", "print problems as warnings and exit 0", action="store_true")
     add_option("--root", "folder with a copy of a container's /dev, /proc and /sys; default /")
     return parser

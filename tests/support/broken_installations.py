@@ -356,7 +356,7 @@ BREAKS = {
     "no leaf": (edit_nodes(drop_leaf_label), "domains", "fail", LEAF),
     "one leaf short": (lambda t: drop_leaf_label(find_named(t, "nodes", "gpu-0")), "domains", "warn", "gpu-0"),
     "no class": (change_claims(drop("device-classes", "dranet")), "claim-devices", "fail",
-                 "there is no DeviceClass dranet; there is gpu.nvidia.com"),
+                 "there is no DeviceClass dranet; the cluster has gpu.nvidia.com"),
     "a class that is not plain": (
         change_claims(put("device-classes", "dranet", [{"cel": {"expression": "1 == 1"}}], "spec", "selectors")),
         "claim-devices", "warn", "the devices of DeviceClass dranet do not count in scores, because an expression "),
@@ -364,10 +364,11 @@ BREAKS = {
         change_claims(lambda t: t.update({"device-slices": [s for s in t["device-slices"] if "gpu.nvidia" in str(s)]})),
         "claim-devices", "fail", "no ResourceSlice has a device of DeviceClass dranet"),
     "no device of a rail": (change_claims(edit_policy("rdmap16s27", "rdmap99s0")), "claim-devices", "warn",
-                            "gpu-0: rail0 has 0 of 1 device with dra.net/rdmaDevice rdmap99s0; there is rdmap"),
+                            "gpu-0: rail0 has 0 of 1 device with dra.net/rdmaDevice rdmap99s0; the node has rdmap"),
     "an attribute of no device": (
         change_claims(edit_policy("deviceClass: dranet,", "deviceClass: dranet, railAttribute: a.b/x,")),
-        "claim-devices", "warn", "gpu-0: rail0 has 0 of 1 device with a.b/x rdmap16s27; there is no such attribute"),
+        "claim-devices", "warn",
+        "gpu-0: rail0 has 0 of 1 device with a.b/x rdmap16s27; the node has no such attribute"),
     "a tainted device": (
         change_claims(lambda t: t.update({"device-slices": [
             s for n in range(3) for s in devices.build_slices(f"gpu-{n}", taints={"pci-0000-10-1b-0": "NoSchedule"})

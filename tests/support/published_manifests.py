@@ -28,7 +28,7 @@ def read_archive() -> dict[str, str]:
 
 def find(path: str, text: str) -> set[Key]:
     """Return lint's findings in a manifest, as code and variable."""
-    located = linting.check_manifests(linted_manifests.read_manifests(path, text)).located
+    located = linting.check_manifests(linted_manifests.read_manifests(path, text)).sorted_findings
     findings = [item.finding for item in located]
     return {(finding.code, finding.name if finding.code.startswith("N") else "") for finding in findings}
 

@@ -15,7 +15,7 @@ from railwright.cli.checking.snapshots import (
     Snapshot,
     get_list,
     get_map,
-    get_path,
+    get_value,
     list_excluded_namespaces,
     read_selector,
 )
@@ -28,7 +28,7 @@ GROUP = "admission"
 _WEBHOOKS = "MutatingWebhookConfiguration"  # also in the copy, unless it was deleted before `railwright disable`
 _ENABLE = "railwright enable"
 _COPY_LEFT = (
-    f"ConfigMap {DISABLED} of `railwright disable` is left: the command stopped halfway, or an upgrade enabled "
+    f"ConfigMap {DISABLED} of `railwright disable` still exists: the command stopped halfway, or an upgrade enabled "
     "railwright again"
 )
 _APPLY = "apply the webhook configurations again: {apply}; then, for the caBundle: railwright certs rotate"
@@ -67,11 +67,11 @@ def check_webhook_entries(snapshot: Snapshot) -> Result:
     Warns if the copy of `disable` still exists beside the webhooks: the next `disable` would keep its older objects.
     Warns about entries that this release does not have, usually left by another release.
     """
-    copy = snapshot.get_readable("disabled")
+    copy = snapshot.get_readable_objects("disabled")
     for source in ("mutating", "validating"):
-        if snapshot.find(source, INSTALLATION) is None:
+        if snapshot.find_object(source, INSTALLATION) is None:
             missing = f"{source.capitalize()}WebhookConfiguration {INSTALLATION} does not exist"
-            if source == "mutating" and any(_WEBHOOKS in str(get_path(item, "data")) for item in copy):
+            if source == "mutating" and any(_WEBHOOKS in str(get_value(item, "data")) for item in copy):
                 return fail(
                     f"{missing}: railwright is disabled, and ConfigMap {DISABLED} has the deleted configurations",
                     _ENABLE,
@@ -83,7 +83,7 @@ def check_webhook_entries(snapshot: Snapshot) -> Result:
         return fail(f"missing: {', '.join(absent)}")
     pairs = [(name, installed[name], shipped) for name, shipped in expected.items()]
     if different := [
-        f"{name}: {problem}" for name, hook, shipped in pairs for problem in _find_differences(hook, shipped)
+        f"{name}: {problem}" for name, hook, shipped in pairs for problem in _find_entry_differences(hook, shipped)
     ]:
         return fail(text.join_first(different, 3))
     if unusual := [
@@ -98,7 +98,7 @@ def check_webhook_entries(snapshot: Snapshot) -> Result:
     return ok(text.format_count(len(installed), "entry"))
 
 
-def _find_differences(hook: _Hook, expected: _Hook) -> Iterator[str]:
+def _find_entry_differences(hook: _Hook, expected: _Hook) -> Iterator[str]:
     """Yield text about each field by which an installed entry has another effect than the shipped one."""
     installed = _read_compared_fields(hook)
     for field, shipped in _read_compared_fields(expected).items():
@@ -122,7 +122,7 @@ def _find_call_differences(hook: _Hook, expected: _Hook) -> Iterator[str]:
 
 def _read_compared_fields(hook: _Hook) -> Mapping[str, set[str]]:
     """Return the compared fields of an entry as sets of texts, without namespaces that it selects by name."""
-    service, url = get_map(hook, "clientConfig", "service"), get_path(hook, "clientConfig", "url")
+    service, url = get_map(hook, "clientConfig", "service"), get_value(hook, "clientConfig", "url")
     selected = {
         selector: {
             " ".join((key, operator, *values))
@@ -161,7 +161,7 @@ def check_policy(snapshot: Snapshot) -> Result:
     no server becomes ready, and opted-in pods are rejected. Servers never use an invalid policy: they keep the last
     valid one. Servers that restart read it from ConfigMap `railwright-last-policy`. Warns in mode `warn`.
     """
-    configmap, result = snapshot.find("policy"), snapshot.policy_result
+    configmap, result = snapshot.find_object("policy"), snapshot.policy_result
     if configmap is None:
         return fail(f"{_CONFIGMAP} does not exist in namespace {NAMESPACE}", lasting=False)
     if result is None:
@@ -190,7 +190,7 @@ def check_admission_policy(snapshot: Snapshot) -> Result:
     Fails if they are bound with `Deny` while the policy is in mode `warn`: opted-in pods have no injection record then.
     Instead of the chart's value, the label `railwright.io/uninjected: warn` lets the pods of one namespace pass.
     """
-    listed = [item["metadata"]["name"] for item in snapshot.get_all("admission-policies")]
+    listed = [item["metadata"]["name"] for item in snapshot.get_objects("admission-policies")]
     own = [name for name in listed if name.startswith(f"{INSTALLATION}-")]
     if not own:
         return skip(
@@ -198,7 +198,7 @@ def check_admission_policy(snapshot: Snapshot) -> Result:
             "their network while webhooks are removed or set to `failurePolicy: Ignore`"
         )
     actions: dict[str, set[str]] = defaultdict(set)  # of each policy that has a binding
-    for binding in snapshot.get_all("admission-bindings"):
+    for binding in snapshot.get_objects("admission-bindings"):
         actions[binding["spec"]["policyName"]].update(binding["spec"]["validationActions"])
     if snapshot.policy and not snapshot.policy.is_enforced:
         if any("Deny" in actions[name] for name in own):
@@ -208,7 +208,7 @@ def check_admission_policy(snapshot: Snapshot) -> Result:
             )
         return ok("the admission policies let opted-in pods pass, because the policy is in mode warn")
     if unbound := text.join_first((name for name in own if not actions[name]), 5):
-        fix = _ENABLE if snapshot.get_readable("disabled") else ""
+        fix = _ENABLE if snapshot.get_readable_objects("disabled") else ""
         return fail(f"{unbound} has no ValidatingAdmissionPolicyBinding, so it has no effect", fix, lasting=bool(fix))
     if without_deny := text.join_first((name for name in own if "Deny" not in actions[name]), 5):
         return warn(f"{without_deny} is bound without Deny, so it does not reject the pods that it reports")

@@ -12,7 +12,7 @@ from cryptography import x509
 from certs import inventory, pki
 from railwright.cli.checking import installation, snapshots
 from railwright.cli.checking.rows import Result, fail, ok, row, warn
-from railwright.cli.checking.snapshots import Snapshot, find_named, get_path, read_options, require
+from railwright.cli.checking.snapshots import Snapshot, find_named, get_value, read_options, require_value
 from railwright.cluster.installed_names import CERTS, EXTENDER, NAMESPACE, WEBHOOK
 from railwright.fabric import text
 
@@ -42,8 +42,8 @@ def check_certificates(snapshot: Snapshot, server: str) -> Result:
     """
     if server == EXTENDER:
         options = read_options(installation.get_deployment(snapshot, EXTENDER))
-        require("--plain-http" not in options, "the extender serves plain HTTP (--plain-http)")
-    secret, name = snapshot.find(f"{server}-secret"), snapshots.SECRETS[server]
+        require_value("--plain-http" not in options, "the extender serves plain HTTP (--plain-http)")
+    secret, name = snapshot.find_object(f"{server}-secret"), snapshots.SECRETS[server]
     pair = secret.read_pair() if secret else None
     if pair is None:
         missing = f"Secret {name} does not exist in namespace {NAMESPACE}, or lacks tls.crt or tls.key"
@@ -63,14 +63,14 @@ def check_certificates(snapshot: Snapshot, server: str) -> Result:
     urls = [""]
     if server == WEBHOOK:
         snapshot.require_sources("mutating")  # its entries name the host
-        urls = [get_path(hook, "clientConfig", "url") for hook in snapshot.hooks] or urls
+        urls = [get_value(hook, "clientConfig", "url") for hook in snapshot.hooks] or urls
     # the API server sends the Service's DNS name by SNI; the row webhook-entries reports other Services
     hosts = [urllib.parse.urlsplit(url).hostname or url if url else f"{server}.{NAMESPACE}.svc" for url in urls]
     covered = {str(name.value) for name in pki.find_extension(certificate, x509.SubjectAlternativeName) or ()}
     if uncovered := [host for host in dict.fromkeys(hosts) if not {host, f"*.{host.partition('.')[2]}"} & covered]:
         return fail(
             f"the certificate does not cover {', '.join(uncovered)}, the host that callers use",
-            f"railwright certs rotate with the --namespace and --host by which callers reach {server}",
+            f"railwright certs rotate --namespace NAMESPACE --host HOST, by which callers reach {server}",
             lasting=True,
         )
     if snapshot.now >= inventory.get_renewal_time(certificate):
@@ -97,12 +97,12 @@ def check_ca_bundle(snapshot: Snapshot) -> Result:
     Warns if the CA of the webhook's certificate is valid for less than 30 more days, and fails if it has expired.
     """
     snapshot.require_sources("mutating", "validating")
-    hooks, secret = snapshot.hooks, find_named(snapshot.get_readable(_WEBHOOK_SECRET))
-    require(hooks, "there is no webhook configuration of railwright")
+    hooks, secret = snapshot.hooks, find_named(snapshot.get_readable_objects(_WEBHOOK_SECRET))
+    require_value(hooks, "there is no webhook configuration of railwright")
     pair = secret and secret.read_pair()
     problems, ends = [], []
     for hook in hooks:
-        trusted = pki.split_bundle(base64.b64decode(get_path(hook, "clientConfig", "caBundle") or ""))
+        trusted = pki.split_bundle(base64.b64decode(get_value(hook, "clientConfig", "caBundle") or ""))
         if not trusted:
             problems.append(f"{hook.get('name')}: its caBundle is empty, or no certificate in PEM format")
         elif pair and (issuer := pki.find_issuer(pair.certificate_pem, trusted)):
@@ -122,7 +122,7 @@ def check_ca_bundle(snapshot: Snapshot) -> Result:
         return fail(f"the CA expired {_format_time(end)}")
     if end - snapshot.now < _CA_NOTICE:
         return warn(f"the CA expires {_format_time(end)}")
-    return ok(f"{text.format_count(len(hooks), 'entry')}, by a CA that is valid until {_format_time(end)}")
+    return ok(f"{text.format_count(len(hooks), 'entry')}, with a CA that is valid until {_format_time(end)}")
 
 
 def _format_time(time: dt.datetime) -> str:

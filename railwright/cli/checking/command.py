@@ -85,7 +85,7 @@ def _format_summary(results: Sequence[Result], *, verbose: bool) -> Line:
 # --- the explanation of a row -----------------------------------------------------------------------------
 
 
-def explain(anchor: str) -> int:
+def explain_row(anchor: str) -> int:
     """Print the explanation of a row, or the names of all rows for "", and return 0. Raise UnreadableError."""
     if not anchor:
         width = max(map(len, ROWS))
@@ -105,7 +105,7 @@ def explain(anchor: str) -> int:
 # --- the command --------------------------------------------------------------------------------------------
 
 
-async def check(client: clients.Client, arguments: argparse.Namespace, problem: str) -> int:
+async def check_installation(client: clients.Client, arguments: argparse.Namespace, problem: str) -> int:
     """Run the checks, print the results, and return the exit code.
 
     It is 0 if all checks passed, 1 if one failed (--strict: or warned), 2 if the cluster could not be read; without
@@ -122,7 +122,7 @@ async def check(client: clients.Client, arguments: argparse.Namespace, problem: 
     if code == output.UNUSABLE and not _is_unreachable(results):
         unread = [result.detail for result in results if result.unread]
         output.print_note(
-            f"{text.format_count(len(unread), 'check')} could not read what is needed, so the result is incomplete: "
+            f"{text.format_count(len(unread), 'check')} could not read their objects, so the result is incomplete: "
             f"{'; '.join(dict.fromkeys(unread))}; ask for these permissions, or accept the "
             "incomplete result: --allow-unread"
         )

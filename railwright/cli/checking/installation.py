@@ -11,9 +11,9 @@ from railwright.cli.checking.snapshots import (
     find_named,
     get_list,
     get_map,
-    get_path,
+    get_value,
     list_containers,
-    require,
+    require_value,
 )
 from railwright.cluster.installed_names import CERTS, EXTENDER, NAMESPACE, POLICY, SCHEDULER, WEBHOOK
 from railwright.fabric import text, version
@@ -48,15 +48,17 @@ def check_installed(snapshot: Snapshot) -> Result:
     checked. CHART is the chart of the release, `manifests/chart` in its source. FOLDER is a folder of your own, whose
     `kustomization.yaml` names `manifests/base` as a resource and sets the image.
     """
-    found = next((item for item in snapshot.get_readable("namespaces") if item.metadata.name == NAMESPACE), None)
+    found = next(
+        (item for item in snapshot.get_readable_objects("namespaces") if item.metadata.name == NAMESPACE), None
+    )
     if found is None and "namespaces" not in snapshot.unread:
         return fail(f"namespace {NAMESPACE} does not exist")
     if found and found.metadata.deletion_timestamp:
         namespace = f"namespace {NAMESPACE}"
         fix = f"wait until the namespace is gone (kubectl get {namespace}), then install again: {_INSTALL}"
         return fail(f"{namespace} is being deleted", fix)
-    if snapshot.find("deployments", WEBHOOK) is None:
-        is_partial = any(snapshot.find("deployments", name) for name in (EXTENDER, CERTS))
+    if snapshot.find_object("deployments", WEBHOOK) is None:
+        is_partial = any(snapshot.find_object("deployments", name) for name in (EXTENDER, CERTS))
         fix = "apply the Deployment again: {apply}" if is_partial else ""
         return fail(f"Deployment {WEBHOOK} does not exist in namespace {NAMESPACE}", fix)
     return ok(NAMESPACE)
@@ -64,7 +66,7 @@ def check_installed(snapshot: Snapshot) -> Result:
 
 def _list_servers(snapshot: Snapshot) -> Mapping[str, str]:
     """Return the webhook and the extender, and, where installed, the certificate rotator and the chart's scheduler."""
-    optional = [name for name in (CERTS, SCHEDULER) if find_named(snapshot.get_readable("deployments"), name)]
+    optional = [name for name in (CERTS, SCHEDULER) if find_named(snapshot.get_readable_objects("deployments"), name)]
     return {name: name for name in (WEBHOOK, EXTENDER, *optional)}
 
 
@@ -82,23 +84,23 @@ def check_replicas(snapshot: Snapshot, server: str) -> Result:
     through the API server's proxy, if you may get `pods/proxy` in railwright's namespace.
     """
     deployment = get_deployment(snapshot, server)
-    desired, ready = deployment["spec"]["replicas"], get_path(deployment, "status", "readyReplicas") or 0
+    desired, ready = deployment["spec"]["replicas"], get_value(deployment, "status", "readyReplicas") or 0
     scale = f"kubectl -n {NAMESPACE} scale deployment {server} --replicas={1 if server == CERTS else 2}"
     if desired == 0:
         return fail("scaled to 0", scale, lasting=True)
     selector = ",".join(map("=".join, deployment["spec"]["selector"]["matchLabels"].items()))
     read_log = f"kubectl -n {NAMESPACE} logs -l {selector} --tail=-1"
-    pods = {str(get_path(pod, "metadata", "name")): pod for pod in snapshot.list_server_pods(server)}
+    pods = {str(get_value(pod, "metadata", "name")): pod for pod in snapshot.list_server_pods(server)}
     stale = [
         f"{name} has received nothing about {text.join_first(kinds, 4)} from the API server for five minutes"
         for name in pods
         if (kinds := snapshot.stale_kinds.get(name))
     ]
     if ready < desired:
-        reasons = [f"{name}: {why}" for name, pod in pods.items() for why in _find_reasons(pod)]
+        reasons = [f"{name}: {why}" for name, pod in pods.items() for why in _find_unready_reasons(pod)]
         detail = "; ".join([f"{ready} of {desired} ready", *stale[:1], *reasons[:3]])
         needs_policy = server in (WEBHOOK, EXTENDER) and snapshot.policy is None and "policy" not in snapshot.unread
-        if needs_policy and not snapshot.get_readable("policy"):
+        if needs_policy and not snapshot.get_readable_objects("policy"):
             missing = f"ConfigMap {POLICY} does not exist"
             detail = f"{detail}; replicas need a policy to become ready, and {missing}"
             return fail(detail, rows.CREATE_POLICY)
@@ -118,7 +120,7 @@ def check_replicas(snapshot: Snapshot, server: str) -> Result:
     return ok(f"{ready} of {desired}")
 
 
-def _find_reasons(pod: Any) -> Iterator[str]:
+def _find_unready_reasons(pod: Any) -> Iterator[str]:
     """Yield the reasons why a pod is not ready, as kubelet or the scheduler reports them."""
     yield from _list_container_reasons(pod)
     for condition in get_list(pod, "status", "conditions"):
@@ -152,15 +154,15 @@ def check_images(snapshot: Snapshot) -> Result:
     Skipped if the image tag, such as `latest`, names no version.
     """
     images = {
-        name: str(get_path(container, "image"))
+        name: str(get_value(container, "image"))
         for name in (WEBHOOK, EXTENDER, CERTS)
-        for container in list_containers(snapshot.find("deployments", name))
+        for container in list_containers(snapshot.find_object("deployments", name))
     }
     if len({*images.values()}) > 1:
         return warn("; ".join(f"{name} runs {image}" for name, image in images.items()))
     image = next(iter(images.values()), "the image")
     release = re.search(r":v?(\d+\.\d+\.\d+[^@]*)(@.*)?$", image)
-    release = require(release, f"{image} names no version, so it is not known which release runs")
+    release = require_value(release, f"{image} names no version, so it is not known which release runs")
     if release[1] != version.VERSION:
         return warn(f"the cluster runs {image}, this command is {version.VERSION}: checks may not fit that release")
     return ok(image)
@@ -169,4 +171,4 @@ def check_images(snapshot: Snapshot) -> Result:
 def get_deployment(snapshot: Snapshot, server: str) -> Any:
     """Return the Deployment of a server. Raise SkipError if it does not exist, or could not be read."""
     effect = ": gangs are placed without railwright" if server == EXTENDER else ""
-    return require(snapshot.find("deployments", server), f"Deployment {server} is not installed{effect}")
+    return require_value(snapshot.find_object("deployments", server), f"Deployment {server} is not installed{effect}")

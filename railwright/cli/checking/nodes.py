@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from railwright.cli.checking import rows
 from railwright.cli.checking.rows import Result, State, fail, ok, row, warn, warn_if_any
-from railwright.cli.checking.snapshots import Snapshot, require
+from railwright.cli.checking.snapshots import Snapshot, require_value
 from railwright.fabric import hypernodes, intent, names, resources, text, topology
 from railwright.fabric.claims import claim_templates, inventory, objects, selectors, slices
 from railwright.fabric.placement.state import object_info
@@ -68,8 +68,8 @@ def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     gives addresses of `nccl.addressRange`: NCCL finds no GID then.
     """
     named = {rail.network_key for rail in fabric.rails if rail.network_key}
-    require(named, "no rail has a network")
-    absent = named - {network.metadata.key for network in snapshot.get_all("networks")}
+    require_value(named, "no rail has a network")
+    absent = named - {network.metadata.key for network in snapshot.get_objects("networks")}
     # NETWORK_MISSING has room for one short name, because the length of admission's warnings is limited
     if missing := [f"{rail.name}: {rail.network}" for rail in fabric.rails if rail.network_key in absent]:
         return fail(
@@ -78,16 +78,16 @@ def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Result:
             f"{rows.EDIT_POLICY}",
         )
     edit = "correct spec.config: kubectl -n NAMESPACE edit net-attach-def NAME; then delete the pods that hang"
-    if invalid := _find_shortcoming(snapshot, fabric, {Code.NETWORK_INVALID: State.FAIL}, edit):
+    if invalid := _find_webhook_warning(snapshot, fabric, {Code.NETWORK_INVALID: State.FAIL}, edit):
         return invalid
     states = {Code.RAIL_RESOURCES_DIFFER: State.FAIL, Code.ADDRESSES_DIFFER: State.WARN}
-    return _find_shortcoming(snapshot, fabric, states) or ok(text.format_count(len(named), "network"))
+    return _find_webhook_warning(snapshot, fabric, states) or ok(text.format_count(len(named), "network"))
 
 
-def _find_shortcoming(
+def _find_webhook_warning(
     snapshot: Snapshot, fabric: model.Fabric, states: Mapping[Code, State], fix: str = ""
 ) -> Result | None:
-    """Return the result for the webhook's warning about a fabric with the first of these codes; None without one."""
+    """Return the webhook's warning about a fabric that has the first of these codes, as a result; None without one."""
     found = shortcomings.find_fabric_shortcomings(fabric, snapshot.accelerators, snapshot.facts)
     texts = {reason.code: reason.text for reason in found}
     return next((Result(state, texts[code], fix) for code, state in states.items() if code in texts), None)
@@ -110,10 +110,10 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     and about rails without a device pool, unless `/dev/infiniband` is mounted, the containers are privileged, or the
     transport needs no pool.
     """
-    require(not fabric.claims, "the rails come as claims, which the row claim-devices checks")
-    if absent := _find_shortcoming(snapshot, fabric, {Code.DEVICES_NOT_OFFERED: State.FAIL}):
+    require_value(not fabric.claims, "the rails come as claims, which the row claim-devices checks")
+    if absent := _find_webhook_warning(snapshot, fabric, {Code.DEVICES_NOT_OFFERED: State.FAIL}):
         return absent
-    if unbound := _find_shortcoming(snapshot, fabric, {Code.RAIL_WITHOUT_RESOURCE: State.WARN}, rows.EDIT_POLICY):
+    if unbound := _find_webhook_warning(snapshot, fabric, {Code.RAIL_WITHOUT_RESOURCE: State.WARN}, rows.EDIT_POLICY):
         return unbound
     pools = _list_device_pools(fabric)
     if not (with_accelerators := _list_accelerated_nodes(snapshot)):
@@ -134,15 +134,15 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Result:
             f"{share} with accelerators: {text.join_first(missing, 4)}",
             "install the device plugin on them, or exclude a node: kubectl taint node NODE rails=none:NoSchedule",
         )
-    if differing := _find_shortcoming(snapshot, fabric, {Code.GPUS_EXCEED_NODE: State.WARN}, rows.EDIT_POLICY):
+    if differing := _find_webhook_warning(snapshot, fabric, {Code.GPUS_EXCEED_NODE: State.WARN}, rows.EDIT_POLICY):
         return differing
-    require(pools, "no rail has a device pool")
+    require_value(pools, "no rail has a device pool")
     return ok(text.format_count(len(nodes), "node"))
 
 
 @row(
-    "check the NIC's link and the device plugin's log on that node: kubectl describe node NODE; to correct a rail's "
-    "name: kubectl annotate node NODE railwright.io/broken-rails=RAIL --overwrite",
+    "check the NIC's link and the device plugin's log on that node: kubectl describe node NODE; to correct the "
+    "annotation: kubectl annotate node NODE railwright.io/broken-rails=RAIL --overwrite",
     after="policy rail-offered",
     each=list_fabrics,
     heals=True,
@@ -180,8 +180,8 @@ def check_node_shapes(snapshot: Snapshot) -> Result:
 
     Skipped if the policy has no `nodeShapes`.
     """
-    known = require(snapshot.require_policy().node_shapes, "the policy has no nodeShapes")
-    nodes = require(_list_accelerated_nodes(snapshot), "no node has accelerators")
+    known = require_value(snapshot.require_policy().node_shapes, "the policy has no nodeShapes")
+    nodes = require_value(_list_accelerated_nodes(snapshot), "no node has accelerators")
     shapeless = [f"{node.name} matches no shape" for node in nodes if model.find_shape(known, node.labels) is None]
     unused = shortcomings.list_unused_shapes(known, [node.labels for node in nodes])
     problems = [*shapeless, *(f"no node matches the shape {name}" for name in unused)]
@@ -204,8 +204,8 @@ def check_domains(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     if fabric.placement.preset == "volcano" and not fabric.placement.domains:
         return _assess_hypernodes(snapshot, nodes)
     no_domains = "the fabric has no topology domains: all nodes count as equally close"
-    keys = require(compiled.list_domain_keys(fabric.placement), no_domains)
-    require(nodes, "no node has accelerators and rails of this fabric")
+    keys = require_value(compiled.list_domain_keys(fabric.placement), no_domains)
+    require_value(nodes, "no node has accelerators and rails of this fabric")
     expected = topology.expand_rails(keys[0], tuple(rail.name for rail in fabric.rails))
     unlabelled = [node.name for node in nodes if not {*expected} <= node.labels.keys()]
     if not unlabelled:
@@ -216,8 +216,8 @@ def check_domains(snapshot: Snapshot, fabric: model.Fabric) -> Result:
 
 
 def _assess_hypernodes(snapshot: Snapshot, nodes: Sequence[object_info.NodeInfo]) -> Result:
-    create = "Volcano's topology discovery creates them; to list: kubectl get hypernodes"
-    if not (listed := snapshot.get_all("hypernodes")):
+    create = "Volcano's topology discovery creates HyperNodes; to list them: kubectl get hypernodes"
+    if not (listed := snapshot.get_objects("hypernodes")):
         return fail("there is no HyperNode", create)
     tree = hypernodes.Tree()
     tree.replace(listed)
@@ -238,7 +238,7 @@ _Named = Sequence[tuple[slices.OfferedDevice, Sequence[str]]]
 
 def _list_claimed_fabrics(snapshot: Snapshot) -> Mapping[str, claim_templates.ClaimedFabric]:
     claimed = {fabric.name: fabric for fabric in compiled.list_claimed_fabrics(snapshot.require_policy())}
-    require(claimed, "no rails come as claims")
+    require_value(claimed, "no rails come as claims")
     snapshot.require_sources("device-classes", "device-slices")
     return claimed
 
@@ -268,12 +268,12 @@ def check_claim_devices(snapshot: Snapshot, fabric: claim_templates.ClaimedFabri
     On AKS ND GB300 and OKE GB200 the PCIe roots are never equal, because GPUs are on NVLink C2C and the virtual
     functions have PCI domains of their own: use `pairBy: numaNode` where both drivers publish it, otherwise `none`.
     """
-    classes = {item.metadata.name: item for item in snapshot.get_all("device-classes")}
+    classes = {item.metadata.name: item for item in snapshot.get_objects("device-classes")}
     required = [name for name in (fabric.device_class, fabric.accelerator_class) if name]
     if missing := text.join_first((name for name in required if name not in classes), 5):
-        detail = f"there is no DeviceClass {missing}; there is {text.join_first(sorted(classes), 5) or 'none'}"
+        detail = f"there is no DeviceClass {missing}; the cluster has {text.join_first(sorted(classes), 5) or 'none'}"
         return fail(detail, _CREATE_CLASS)
-    has_driver = any(item.spec.driver == objects.DRANET for item in snapshot.get_all("device-slices"))
+    has_driver = any(item.spec.driver == objects.DRANET for item in snapshot.get_objects("device-slices"))
     unread = [name for name in required if selectors.parse_terms(classes[name].expressions) is None]
     if unread and has_driver:
         return warn(
@@ -311,7 +311,7 @@ def _list_devices(named: _Named, device_class: str) -> list[slices.OfferedDevice
     return [device for device, own in named if inventory.name_class(device_class) in own]
 
 
-def _read_values(named: _Named, device_class: str, attribute: str) -> list[str]:
+def _read_attribute_values(named: _Named, device_class: str, attribute: str) -> list[str]:
     """Return the values of an attribute that the devices of a class have."""
     values = {device.get_value(attribute) for device in _list_devices(named, device_class)} - {None}
     return sorted(map(str, values))
@@ -324,15 +324,15 @@ def _find_missing_devices(fabric: claim_templates.ClaimedFabric, named: _Named) 
         if count < fabric.devices_per_rail:
             devices = text.format_count(fabric.devices_per_rail, "device", part=count)
             wanted = text.join_first(map(str, rail.values), 5)
-            actual = text.join_first(_read_values(named, fabric.device_class, rail.attribute), 3)
+            actual = text.join_first(_read_attribute_values(named, fabric.device_class, rail.attribute), 3)
             there = actual or "no such attribute"
-            yield f"{rail.name} has {devices} with {rail.attribute} {wanted}; there is {there}"
+            yield f"{rail.name} has {devices} with {rail.attribute} {wanted}; the node has {there}"
 
 
 def _describe_unpairable(fabric: claim_templates.ClaimedFabric, named: _Named) -> str:
     """Return the values of `pairBy` of a node's GPUs and NICs, if no GPU and NIC have an equal one; otherwise ""."""
-    gpus = _read_values(named, fabric.accelerator_class, fabric.pair_attribute)
-    nics = _read_values(named, fabric.device_class, fabric.pair_attribute)
+    gpus = _read_attribute_values(named, fabric.accelerator_class, fabric.pair_attribute)
+    nics = _read_attribute_values(named, fabric.device_class, fabric.pair_attribute)
     if not {*gpus}.isdisjoint(nics):
         return ""
     gpu, nic = (text.join_first(values, 1) or "none" for values in (gpus, nics))

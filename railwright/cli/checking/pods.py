@@ -7,7 +7,7 @@ from typing import Any
 from railwright.cli import job_pods
 from railwright.cli.checking import rows
 from railwright.cli.checking.rows import Result, fail, ok, row, warn
-from railwright.cli.checking.snapshots import WORKLOADS, SkipError, Snapshot, choose_dry_run_namespace, require
+from railwright.cli.checking.snapshots import WORKLOADS, SkipError, Snapshot, choose_dry_run_namespace, require_value
 from railwright.cluster import errors
 from railwright.cluster.installed_names import NAMESPACE, WEBHOOK
 from railwright.fabric import intent, names, text, views
@@ -79,7 +79,7 @@ def check_uninjected(snapshot: Snapshot) -> Result:
     Also fails for workloads whose label did not reach their pods: a Job that existed before its label, or a workload
     that was created while the webhook was not called.
     """
-    labels = {item.metadata.name: item.metadata.labels for item in snapshot.get_all("namespaces")}
+    labels = {item.metadata.name: item.metadata.labels for item in snapshot.get_objects("namespaces")}
     excluded, accelerators = snapshot.excluded_namespaces, snapshot.accelerators
     injected = sum(names.INJECTION in pod.metadata.annotations for pod in snapshot.live_pods)
     missing = [
@@ -110,7 +110,7 @@ def check_refused(snapshot: Snapshot) -> Result:
     """
     snapshot.require_sources("refusals")
     newest: dict[tuple[str, str, str], str] = {}  # owner -> creation time of its newest pod
-    for pod in snapshot.get_all("pods"):
+    for pod in snapshot.get_objects("pods"):
         if controller := pod.metadata.controller:
             key = pod.metadata.namespace, controller.kind, controller.name
             newest[key] = max(newest.get(key, ""), pod.metadata.creation_timestamp or "")
@@ -149,14 +149,14 @@ def _list_preflight_pods(snapshot: Snapshot) -> Mapping[str, Sequence[job_pods.P
     """Return the pods of each fabric that started with a preflight in the last hour, or whose preflight is retried."""
     policy = snapshot.require_policy()
     pods: dict[str, list[job_pods.Pod]] = defaultdict(list)
-    for pod in snapshot.get_all("pods"):
+    for pod in snapshot.get_objects("pods"):
         if (
             any(container.name == names.PREFLIGHT_CONTAINER for container in pod.spec.init_containers or ())
             and pod.metadata.deletion_timestamp is None
             and (pod.status.start_time >= snapshot.hour_ago or (pod.preflight_failure and not pod.status.has_ended))
         ):
             pods[intent.find_fabric_name(pod, policy)].append(pod)
-    return require(pods, "no pod has started with a preflight in the last hour")
+    return require_value(pods, "no pod has started with a preflight in the last hour")
 
 
 @row(
@@ -208,7 +208,7 @@ def _describe_unknown_fabrics(
         for label in {label for label in labels if label} - {names.FABRIC_NONE}:
             fabric = policy.resolve_fabric_name(label) or label
             users[fabric].append(f"{workload.kind.name} {workload.metadata.full_name}")
-    for pod in snapshot.get_readable("pods"):
+    for pod in snapshot.get_readable_objects("pods"):
         is_live = not pod.status.has_ended and pod.metadata.deletion_timestamp is None
         is_covered = pod.metadata.namespace not in snapshot.excluded_namespaces
         if is_live and is_covered and opt_in.MIRROR not in pod.metadata.annotations:
@@ -228,7 +228,7 @@ def _list_labelled_namespaces(snapshot: Snapshot) -> list[views.Namespace]:
     """Return the namespaces whose label opts their pods in to a fabric."""
     return [
         namespace
-        for namespace in snapshot.get_all("namespaces")
+        for namespace in snapshot.get_objects("namespaces")
         if namespace.metadata.labels.get(names.FABRIC, names.FABRIC_NONE) != names.FABRIC_NONE
         and namespace.metadata.name not in snapshot.excluded_namespaces
         and not namespace.metadata.deletion_timestamp
@@ -301,7 +301,7 @@ def check_workload_keys(snapshot: Snapshot) -> Result:
     workloads = [*_read_user_workloads(snapshot)]
     lines = [
         f"Namespace {namespace.metadata.name}: {message.line}"
-        for namespace in snapshot.get_all("namespaces")
+        for namespace in snapshot.get_objects("namespaces")
         if namespace.metadata.name not in snapshot.excluded_namespaces
         for message in keys.check_namespace(namespace.metadata)
     ]

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from railwright.cli.checking import snapshots
-from railwright.cli.checking.snapshots import SkipError, get_map, get_path
+from railwright.cli.checking.snapshots import SkipError, get_map, get_value
 from railwright.cluster.installed_names import CERTS, EXTENDER, NAMESPACE, POLICY, WEBHOOK
 from railwright.fabric import text
 
@@ -100,11 +100,11 @@ Groups = Mapping[str, Sequence[Row]]
 
 def run_checks(groups: Groups, snapshot: snapshots.Snapshot) -> Iterator[Result]:
     """Yield the results of all rows in order, at least one for each row."""
-    deployments = snapshot.get_readable("deployments")
+    deployments = snapshot.get_readable_objects("deployments")
     blocked_by: dict[str, str] = {}  # anchor of a failed or dependent row -> anchor of the row to fix first
     for group, item in ((group, item) for group, rows in groups.items() for item in rows):
         blocker = next((blocked_by[anchor] for anchor in (*FATAL, *item.after) if anchor in blocked_by), "")
-        results = {"": skip(f"fix {blocker} first")} if blocker else _assess(item, snapshot)
+        results = {"": skip(f"fix {blocker} first")} if blocker else _assess_row(item, snapshot)
         failed = [subject for subject, result in results.items() if result.state is State.FAIL]
         if blocker or failed:
             blocked_by[item.anchor] = blocker or item.anchor
@@ -117,7 +117,7 @@ def run_checks(groups: Groups, snapshot: snapshots.Snapshot) -> Iterator[Result]
             yield msgspec.structs.replace(result, **place, hint=hint, waits_for=blocker, lasting=lasting)
 
 
-def _assess(item: Row, snapshot: snapshots.Snapshot) -> Mapping[str, Result]:
+def _assess_row(item: Row, snapshot: snapshots.Snapshot) -> Mapping[str, Result]:
     """Return the result of each subject of a row; "" is the subject of a row without any."""
     try:
         if item.each is None:
@@ -165,7 +165,9 @@ def _format_apply(deployments: Iterable[Any], setting: str) -> str:
 
     A chart's value has to be set, because Helm would keep the previous one.
     """
-    own = next((item for item in deployments if get_path(item, "metadata", "name") in (WEBHOOK, EXTENDER, CERTS)), None)
+    own = next(
+        (item for item in deployments if get_value(item, "metadata", "name") in (WEBHOOK, EXTENDER, CERTS)), None
+    )
     labels, annotations = (get_map(own, "metadata", key) for key in ("labels", "annotations"))
     for key, (tool, kind) in _DEPLOYERS.items():
         if value := labels.get(key) or annotations.get(key):

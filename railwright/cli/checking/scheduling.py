@@ -11,7 +11,7 @@ import yaml
 from railwright.cli import scheduler_configuration as configuration
 from railwright.cli.checking import installation, nodes
 from railwright.cli.checking.rows import Result, fail, ok, row, warn
-from railwright.cli.checking.snapshots import Snapshot, find_named, get_list, get_path, read_options, require
+from railwright.cli.checking.snapshots import Snapshot, find_named, get_list, get_value, read_options, require_value
 from railwright.cluster.installed_names import EXTENDER, NAMESPACE, SCHEDULER
 from railwright.fabric import names, text, views
 from railwright.fabric.injection import accelerators
@@ -21,8 +21,8 @@ GROUP = "scheduling"
 
 _VOLCANO_LISTEN = "--volcano-listen"  # option of the extender: a port for Volcano alone
 _UNSEEN = (
-    "the configuration of this scheduler is a file, so it is not known whether it calls the extender. It does if the "
-    "extender's metric railwright_requests_total grows while such a pod is placed"
+    "the configuration of this scheduler is a file, so whether it calls the extender is not known. It does if the "
+    "extender's metric railwright_requests_total grows while a pod of this fabric is placed"
 )
 _REPLACED = dt.timedelta(minutes=1)  # a replaced replica may answer while it ends, which takes 45 s at most
 _UNREACHED = (
@@ -44,10 +44,10 @@ def check_volcano_configuration(snapshot: Snapshot) -> Result:
     set. Skipped if the ConfigMap does not exist.
     """
     missing = "ConfigMap volcano-system/volcano-scheduler-configmap does not exist"
-    require(snapshot.find("volcano"), f"{missing}: Volcano is not installed, or is configured elsewhere")
+    require_value(snapshot.find_object("volcano"), f"{missing}: Volcano is not installed, or is configured elsewhere")
     fabrics, tree = (
         nodes.list_fabrics(snapshot),
-        configuration.read_volcano(find_named(snapshot.get_readable("volcano"))),
+        configuration.read_volcano_configuration(find_named(snapshot.get_readable_objects("volcano"))),
     )
     if isinstance(tree, str):
         return fail(f"Volcano's configuration {tree}")
@@ -87,13 +87,13 @@ def _find_argument_problems(
         elif key == configuration.MANAGED:  # without it, Volcano asks about all pods
             managed = {*map(str, get_list(arguments, key))}
             if key in arguments and (missing := text.join_first(sorted({*(expected or ())} - managed), 5)):
-                yield f"{key} lacks {missing}: the scheduler does not ask the extender about their pods"
+                yield f"{key} lacks {missing}: the scheduler does not ask the extender about pods that request them"
         elif value != expected:
             yield f"{key} is {value!r}, not {expected!r}"
 
 
 def _find_url_problems(url: str, snapshot: Snapshot) -> Iterator[str]:
-    options = read_options(find_named(snapshot.get_readable("deployments"), EXTENDER))
+    options = read_options(find_named(snapshot.get_readable_objects("deployments"), EXTENDER))
     scheme, port = "http" if "--plain-http" in options else "https", 8715 if _VOLCANO_LISTEN in options else 8713
     expected = f"{scheme}://{EXTENDER}.{NAMESPACE}.svc:{port}"
     if "/volcano" not in url or (EXTENDER in url and not url.startswith(expected)):
@@ -136,14 +136,16 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Result:
             accelerators.list_requested_by_containers(pod.spec.containers), snapshot.accelerators
         )
     ]
-    plugins = configuration.list_plugins(configuration.read_volcano(find_named(snapshot.get_readable("volcano"))))
+    plugins = configuration.list_plugins(
+        configuration.read_volcano_configuration(find_named(snapshot.get_readable_objects("volcano")))
+    )
     callers = ["volcano"] if "extender" in plugins else []
-    if find_named(snapshot.get_readable("deployments"), SCHEDULER):
+    if find_named(snapshot.get_readable_objects("deployments"), SCHEDULER):
         callers.append(SCHEDULER)  # its configuration is the chart's
     injected = [pod for pod in pods if names.INJECTION in pod.metadata.annotations]
     own = Counter(map(configuration.get_scheduler, injected))
     candidates = sorted(callers or own, key=lambda name: -own[name])
-    chosen = fabric.placement.scheduler_name or require(candidates, "no pod with accelerators runs there")[0]
+    chosen = fabric.placement.scheduler_name or require_value(candidates, "no pod with accelerators runs there")[0]
     problems = []
     if others := [pod for pod in pods if configuration.get_scheduler(pod) != chosen]:
         placed_by = text.join_first(sorted(map(configuration.get_scheduler, others)), 3)
@@ -154,7 +156,7 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     if problems:
         return warn(problems[0])
     counted = f"{chosen}, {text.format_count(len(pods), 'pod')}"
-    require(chosen in callers, f"{counted}; {_UNSEEN}")
+    require_value(chosen in callers, f"{counted}; {_UNSEEN}")
     return ok(counted)
 
 
@@ -164,7 +166,7 @@ def _describe_unanswered(snapshot: Snapshot, injected: Sequence[views.Pod]) -> s
     Return "" if there are none, or unless the metrics of all pods of the extender could be read.
     """
     asked = snapshot.list_server_pods(EXTENDER)
-    answered = [snapshot.scheduler_requests.get(get_path(pod, "metadata", "name")) for pod in asked]
+    answered = [snapshot.scheduler_requests.get(get_value(pod, "metadata", "name")) for pod in asked]
     ready = [  # not the start: a container that starts again counts from 0
         condition["lastTransitionTime"]
         for pod in asked

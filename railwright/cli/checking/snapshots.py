@@ -37,10 +37,10 @@ _STALE_SECONDS = 300  # as in the alert RailwrightCacheStale
 
 def find_named(objects_read: Iterable[Any], name: str = "") -> Any | None:
     """Return the first object, or the first of this name; None if there is none."""
-    return next((item for item in objects_read if name in ("", get_path(item, "metadata", "name"))), None)
+    return next((item for item in objects_read if name in ("", get_value(item, "metadata", "name"))), None)
 
 
-def get_path(tree: Any, *path: str) -> Any:
+def get_value(tree: Any, *path: str) -> Any:
     """Return the value under these keys, None if a key is missing or a value on the path is not a mapping."""
     for key in path:
         tree = tree.get(key) if isinstance(tree, Mapping) else None
@@ -152,7 +152,7 @@ class SkipError(Exception):
 _Value = TypeVar("_Value")
 
 
-def require(value: _Value | None, reason: str) -> _Value:
+def require_value(value: _Value | None, reason: str) -> _Value:
     """Return a value. Raise SkipError with the reason if it is false or empty."""
     if not value:
         raise SkipError(reason)
@@ -179,18 +179,18 @@ class Snapshot:
         if unread := [self.unread[source] for source in sources if source in self.unread]:
             raise SkipError(unread[0], unread=True)
 
-    def get_all(self, source: str) -> Sequence[Any]:
+    def get_objects(self, source: str) -> Sequence[Any]:
         """Return the objects of a source. Raise SkipError if it could not be read."""
         self.require_sources(source)
-        return self.get_readable(source)
+        return self.get_readable_objects(source)
 
-    def get_readable(self, source: str) -> Sequence[Any]:
+    def get_readable_objects(self, source: str) -> Sequence[Any]:
         """Return the objects of a source, () if it could not be read."""
         return self.objects.get(source, ())
 
-    def find(self, source: str, name: str = "") -> Any | None:
+    def find_object(self, source: str, name: str = "") -> Any | None:
         """Return the object of this name, or the only one; None if it does not exist. Raise SkipError if unread."""
-        return find_named(self.get_all(source), name)
+        return find_named(self.get_objects(source), name)
 
     @property
     def hour_ago(self) -> str:
@@ -199,14 +199,14 @@ class Snapshot:
 
     def list_recent_events(self, source: str) -> list[views.Event]:
         """Return the Events of the last hour, which is how long the API server keeps them, the newest first."""
-        timed = [(event.last_timestamp or event.event_time or "", event) for event in self.get_readable(source)]
+        timed = [(event.last_timestamp or event.event_time or "", event) for event in self.get_readable_objects(source)]
         recent = [(time, event) for time, event in timed if time >= self.hour_ago]
         return [event for _, event in sorted(recent, key=lambda pair: pair[0], reverse=True)]
 
     @functools.cached_property
     def policy_result(self) -> model.Policy | policies.RejectedPolicy | None:
         """The policy in the ConfigMap, or its errors; None if it is missing."""
-        text = get_path(find_named(self.get_readable("policy")), "data", names.POLICY_KEY)
+        text = get_value(find_named(self.get_readable_objects("policy")), "data", names.POLICY_KEY)
         return policies.read(text) if isinstance(text, str) else None
 
     @property
@@ -217,7 +217,7 @@ class Snapshot:
     def require_policy(self) -> model.PolicyDocument:
         """Return the policy. Raise SkipError without a valid one."""
         self.require_sources("policy")
-        return require(self.policy, "there is no valid policy")
+        return require_value(self.policy, "there is no valid policy")
 
     @property
     def fabrics(self) -> Mapping[str, model.Fabric]:
@@ -234,38 +234,40 @@ class Snapshot:
         """Networks and nodes as the webhook sees them when it reviews a policy, as far as they can be read."""
         known = state.State()
         if "networks" not in self.unread:
-            known.networks.replace(self.get_readable("networks"))
-            known.configurations.replace(self.get_readable("networks"))
+            known.networks.replace(self.get_readable_objects("networks"))
+            known.configurations.replace(self.get_readable_objects("networks"))
         if "nodes" not in self.unread:
-            known.nodes.replace(self.get_readable("nodes"))
+            known.nodes.replace(self.get_readable_objects("nodes"))
         return known.cluster
 
     @functools.cached_property
     def cluster(self) -> cluster_state.ClusterState:
         """The nodes as placement sees them, with the devices of slices. Raises SkipError."""
         cluster = cluster_state.ClusterState()
-        cluster.change_devices(lambda devices: devices.class_sink.replace(self.get_readable("device-classes")))
-        cluster.change_devices(lambda devices: devices.slice_sink.replace(self.get_readable("device-slices")))
+        cluster.change_devices(lambda devices: devices.class_sink.replace(self.get_readable_objects("device-classes")))
+        cluster.change_devices(lambda devices: devices.slice_sink.replace(self.get_readable_objects("device-slices")))
         if self.policy is not None:
             fabrics = compiled.list_claimed_fabrics(self.policy)
             cluster.change_devices(lambda devices: devices.replace_fabrics(fabrics))
-        cluster.replace_nodes(self.get_all("nodes"))
+        cluster.replace_nodes(self.get_objects("nodes"))
         return cluster
 
     def list_server_pods(self, server: str) -> Sequence[Any]:
         """Return the pods of a server that are not being deleted, as far as they can be read."""
-        metadata = ((pod, pod["metadata"]) for pod in self.get_readable("own-pods"))
+        metadata = ((pod, pod["metadata"]) for pod in self.get_readable_objects("own-pods"))
         return [pod for pod, own in metadata if own["name"].startswith(f"{server}-") and "deletionTimestamp" not in own]
 
     @functools.cached_property
     def live_pods(self) -> Sequence[job_pods.Pod]:
         """The pods that have not ended. Raises SkipError if they could not be read."""
-        return [pod for pod in self.get_all("pods") if not pod.status.has_ended]
+        return [pod for pod in self.get_objects("pods") if not pod.status.has_ended]
 
     @property
     def hooks(self) -> Sequence[Mapping[str, Any]]:
         """The entries of railwright's mutating and validating webhook configurations, as far as they can be read."""
-        configurations = (find_named(self.get_readable(source), INSTALLATION) for source in ("mutating", "validating"))
+        configurations = (
+            find_named(self.get_readable_objects(source), INSTALLATION) for source in ("mutating", "validating")
+        )
         return [hook for configuration in configurations for hook in get_list(configuration, "webhooks")]
 
     @functools.cached_property
@@ -277,7 +279,7 @@ class Snapshot:
     @property
     def workloads(self) -> Sequence[tuple[frameworks.WorkloadKind, Any]]:
         """The workloads that could be read, each with its kind."""
-        return [(kind, tree) for source, kind in WORKLOADS.items() for tree in self.get_readable(source)]
+        return [(kind, tree) for source, kind in WORKLOADS.items() for tree in self.get_readable_objects(source)]
 
 
 # --- reading ------------------------------------------------------------------------------------------------
@@ -308,10 +310,10 @@ async def read_cluster(client: clients.Client, *, probed: str = "", problem: str
     if "version" in snapshot.unread:  # no other path would answer either
         return snapshot
     others = [name for name in SOURCES if name != "version"]
-    await cluster_access.gather(functools.partial(_read_source, client, snapshot), others)
-    await cluster_access.gather(functools.partial(_make_dry_run, client, snapshot), snapshot.fabrics)
+    await cluster_access.call_for_each(functools.partial(_read_source, client, snapshot), others)
+    await cluster_access.call_for_each(functools.partial(_make_dry_run, client, snapshot), snapshot.fabrics)
     servers = [*snapshot.list_server_pods(EXTENDER), *snapshot.list_server_pods(WEBHOOK)]
-    await cluster_access.gather(functools.partial(_read_metrics, client, snapshot), servers)
+    await cluster_access.call_for_each(functools.partial(_read_metrics, client, snapshot), servers)
     return snapshot
 
 
@@ -339,13 +341,13 @@ def choose_dry_run_namespace(snapshot: Snapshot, fabric: str) -> str:
         return snapshot.probed
     allowed: list[str] = [
         namespace.metadata.name
-        for namespace in snapshot.get_all("namespaces")
+        for namespace in snapshot.get_objects("namespaces")
         if not namespace.metadata.deletion_timestamp
         and namespace.metadata.name not in snapshot.excluded_namespaces
         and snapshot.fabrics[fabric].allows_namespace(namespace.metadata.labels)
     ]
-    require(allowed, f"no namespace may use fabric {fabric}: the labels of no namespace match its `namespaces`")
-    require(
+    require_value(allowed, f"no namespace may use fabric {fabric}: the labels of no namespace match its `namespaces`")
+    require_value(
         snapshot.probed in ("", *allowed),
         f"namespace {snapshot.probed} does not exist, is excluded, or its labels do not match `namespaces` of fabric "
         f"{fabric}",
@@ -380,7 +382,7 @@ async def _make_dry_run(client: clients.Client, snapshot: Snapshot, fabric: str)
 
 async def _read_metrics(client: clients.Client, snapshot: Snapshot, pod: Any) -> None:
     """Read from a server's metrics how many scheduler requests it has answered, and which of its caches are stale."""
-    name = str(get_path(pod, "metadata", "name"))
+    name = str(get_value(pod, "metadata", "name"))
     ports = [port for container in get_list(pod, "spec", "containers") for port in get_list(container, "ports")]
     port = next((port.get("containerPort") for port in ports if port.get("name") == "ops"), 0)
     with contextlib.suppress(errors.ClusterError, TimeoutError):

@@ -14,13 +14,13 @@ from railwright.cluster import errors
 _CALL_SECONDS = 15.0  # per API call; a user is waiting
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_check(arguments: argparse.Namespace) -> int:
     """Run `railwright check` and return its exit code. With --explain, no cluster is needed."""
     if arguments.explain is not None:
         from railwright.cli.checking import command
 
-        return command.explain(arguments.explain)
-    return cluster_access.run(arguments, functools.partial(_check, arguments), call_seconds=_CALL_SECONDS)
+        return command.explain_row(arguments.explain)
+    return cluster_access.run_with_client(arguments, functools.partial(_check, arguments), call_seconds=_CALL_SECONDS)
 
 
 async def _check(arguments: argparse.Namespace, client: clients.Client) -> int:
@@ -33,4 +33,4 @@ async def _check(arguments: argparse.Namespace, client: clients.Client) -> int:
         if arguments.namespace:
             os.environ["RAILWRIGHT_NAMESPACE"] = arguments.namespace
         from railwright.cli.checking import command
-    return await command.check(client, arguments, problem)
+    return await command.check_installation(client, arguments, problem)

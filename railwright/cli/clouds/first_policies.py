@@ -28,7 +28,7 @@ ACCELERATORS = ("nvidia.com/gpu", "aliyun.com/gpu", "amd.com/gpu")
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 GKE_INTERFACES = "networking.gke.io/interfaces"
 _HEAD = "apiVersion: railwright.io/v1alpha1"
-_INTRO = "A first policy, by `railwright policy init`. Read the comments. When it is installed: railwright check"
+_INTRO = "A first policy, by `railwright policy init`. Read the comments. To verify it once installed: railwright check"
 _ADVICE = (
     "begin with the policy of a site that is like yours (docs/policies.md), or with a profile; to list the profiles: "
     "railwright policy init"
@@ -128,7 +128,7 @@ def print_policy(arguments: argparse.Namespace) -> int:
         raise output.UnreadableError(f"{what}:\n{listed}")
     chosen = [profiles.find_profile(arguments.cloud)] if arguments.cloud else profiles.list_profiles()
     if arguments.from_cluster:
-        cluster = cluster_access.run(arguments, read_cluster, "a profile: --cloud NAME")
+        cluster = cluster_access.run_with_client(arguments, read_cluster, "a profile: --cloud NAME")
         sys.stdout.write(derive_policy(cluster, chosen))
     else:
         sys.stdout.write(format_profile_policy(chosen[0]))
@@ -247,7 +247,7 @@ def _build_shape_section(members: Sequence[tuple[node_views.Node, Match]]) -> _S
     missing = collections.Counter(need for _, match in members for need in match.missing)
     comments = [
         (
-            f"{_format_nodes(nodes)}: profile {match.profile.name}, {match.shape.title}. With a comment on each value: "
+            f"{_format_nodes(nodes)}: profile {match.profile.name}, {match.shape.title}. Each value explained: "
             f"railwright policy init --cloud {match.profile.name}"
         ),
         *match.profile.describe(),

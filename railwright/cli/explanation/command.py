@@ -5,7 +5,7 @@ import argparse
 from railwright.cli import job_pods, output
 
 
-def explain(arguments: argparse.Namespace) -> int:
+def explain_objects(arguments: argparse.Namespace) -> int:
     """Run the form of the command that the arguments select, and return its exit code.
 
     Raises UnreadableError and ClusterError.
@@ -14,11 +14,11 @@ def explain(arguments: argparse.Namespace) -> int:
         from railwright.cli.explanation import pod
 
         _reject_options(arguments, "explain FILE", "policy", "snapshot", "filename", "recursive")
-        return pod.explain(arguments, *subject)
+        return pod.explain_pod(arguments, *subject)
     from railwright.cli.explanation import manifest
 
     _reject_options(arguments, "explain pod/NAME", "token_file")
-    return manifest.explain(arguments)
+    return manifest.explain_manifests(arguments)
 
 
 def _reject_options(arguments: argparse.Namespace, form: str, *options: str) -> None:

@@ -79,7 +79,7 @@ async def preview_by_dry_run(client: clients.Client, template: templates.Templat
             ) from None
         before = await _complete_without_railwright(client, pod)
         preview = msgspec.structs.replace(preview, source=source)
-        return previews.add_patch(preview, before, after, jsonpatch.make_patch(before, after).patch)
+        return previews.describe_patch(preview, before, after, jsonpatch.make_patch(before, after).patch)
     if any(names.INJECTION in warning.text for warning in warnings):
         return preview
     opted_in = await opt_ins.find_opt_in(client, msgspec.convert(after, views.Pod))
@@ -173,7 +173,7 @@ def _decode_comparable(body: bytes, pod: Tree, host: str) -> Tree:
 
 
 def _describe_error(error: errors.ApiError, namespace: str) -> str:
-    """Return why the API server rejects the pod. Raise UnreadableError if that is unknown, otherwise the error."""
+    """Return why admission rejects the pod. Raise UnreadableError or `error` if another cause made the request fail."""
     message = error.message
     if error.foreign:
         raise error

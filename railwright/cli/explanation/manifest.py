@@ -26,10 +26,10 @@ _UNCHECKED = (
 )
 
 
-def explain(arguments: argparse.Namespace) -> int:
+def explain_manifests(arguments: argparse.Namespace) -> int:
     """Print the admission of a manifest's pods. Return 0 if all are admitted, 1 if one is rejected or not injected."""
     is_local = arguments.policy is not None
-    if is_local and options.names_cluster(arguments):
+    if is_local and options.selects_cluster(arguments):
         raise output.UnreadableError("--policy FILE uses no cluster; remove --policy, or the options for the cluster")
     options.check_sources(arguments)
     namespace = arguments.namespace or (
@@ -86,10 +86,10 @@ def _preview_by_cluster(arguments: argparse.Namespace, namespace: str) -> Sequen
     async def preview_all(client: clients.Client) -> Sequence[previews.AdmissionPreview]:
         with output.show_progress("dry runs", total=len(pod_templates)) as advance:
             preview = functools.partial(dry_runs.preview_by_dry_run, client)
-            return await cluster_access.gather(preview, pod_templates, advance=advance)
+            return await cluster_access.call_for_each(preview, pod_templates, advance=advance)
 
     try:
-        return cluster_access.run(arguments, preview_all, dry_runs.NO_CLUSTER)
+        return cluster_access.run_with_client(arguments, preview_all, dry_runs.NO_CLUSTER)
     except errors.UnreachableError as error:
         raise output.UnreadableError(f"{error.sentence}. Or {dry_runs.NO_CLUSTER}") from None
 

@@ -14,7 +14,7 @@ from railwright.fabric.workloads import registry
 
 
 class OptIn(NamedTuple):
-    """The label that opts a pod in, None without such a label, and why it is rejected, not known or without effect."""
+    """The label that opts a pod in, if there is one, and why the label is rejected, unknown or without effect."""
 
     label: str | None
     refusal: str = ""  # why admission rejects the label, and the fix

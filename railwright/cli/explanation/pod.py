@@ -97,7 +97,7 @@ async def _explain_unasked(client: clients.Client, pod: views.Pod) -> str:
     if scheduler_configuration.get_scheduler(pod) == "volcano":
         with contextlib.suppress(errors.ClusterError):
             configmap = await watch_wire.find_object(client, resources.VOLCANO_CONFIGURATION, dict[str, Any])
-    plugins = scheduler_configuration.list_plugins(scheduler_configuration.read_volcano(configmap))
+    plugins = scheduler_configuration.list_plugins(scheduler_configuration.read_volcano_configuration(configmap))
     managed = [*map(str, frameworks.get_list(plugins.get("extender"), scheduler_configuration.MANAGED))]
     if not managed or not accelerators.list_mentioned_resources(pod).isdisjoint(managed):
         return ""
@@ -274,7 +274,7 @@ def _explain_node(node: node_explanation.NodeExplanation) -> str:
 # --- the command --------------------------------------------------------------------------------------------
 
 
-def explain(arguments: argparse.Namespace, form: str, name: str) -> int:
+def explain_pod(arguments: argparse.Namespace, form: str, name: str) -> int:
     """Print the injection of a pod, and the placement of its gang. Raise UnreadableError and ClusterError.
 
     `form` is a kind of `job_pods.parse_object`; one of its pods is explained. Return 1 if the pod opted in and was not
@@ -287,7 +287,7 @@ def explain(arguments: argparse.Namespace, form: str, name: str) -> int:
         chosen = name if form == "pod" else await _choose_pod(client, namespace, form, name)
         return await _read_record(client, namespace, chosen, token)
 
-    record, note = cluster_access.run(arguments, read)
+    record, note = cluster_access.run_with_client(arguments, read)
     if formats.is_document(arguments.output):
         formats.print_document(record, arguments.output)
     else:

@@ -68,7 +68,7 @@ def preview_admission(
 ) -> AdmissionPreview:
     """Return the preview of a template's pod: the webhook's code decides by this policy and these caches."""
     body = build_review(template.pod, POD, template.namespace)
-    cluster = template.add_facts(caches.build_facts(template.namespace), policy.document.accelerators)
+    cluster = template.add_accelerator_request(caches.build_facts(template.namespace), policy.document.accelerators)
     answer = pods.answer_review(body, policy, lambda _: cluster)
     response: Tree = msgspec.json.decode(answer.body)["response"]
     pod = template.pod
@@ -92,11 +92,11 @@ def preview_admission(
     if not policy.document.is_enforced:  # the pod would get only its record, of which the webhook does not warn
         return msgspec.structs.replace(preview, outcome=reviews.WOULD_PATCH)
     operations = msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []
-    return add_patch(preview, pod, jsonpatch.apply_patch(pod, operations), operations)
+    return describe_patch(preview, pod, jsonpatch.apply_patch(pod, operations), operations)
 
 
-def add_patch(preview: AdmissionPreview, before: Tree, after: Tree, operations: Sequence[Any]) -> AdmissionPreview:
-    """Return the preview of a pod that admission turns from `before` into `after`, by these operations."""
+def describe_patch(preview: AdmissionPreview, before: Tree, after: Tree, operations: Sequence[Any]) -> AdmissionPreview:
+    """Return the preview, completed by the operations with which admission turns the pod `before` into `after`."""
     described = msgspec.structs.asdict(recorded.describe_injection(msgspec.convert(after, views.Pod)))
     own = {name: value for name, value in described.items() if value}  # the pod may have no room for a record
     own["changes"] = described["changes"] if operations else ()

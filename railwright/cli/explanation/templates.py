@@ -35,8 +35,8 @@ class Template(msgspec.Struct, frozen=True):
     requested: frozenset[str] | None = None  # extended resources of all templates; None for a bare Pod
     inherits_label: bool = False  # the label of the pod is that of its workload, which admission copies if enforced
 
-    def add_facts(self, known: facts.ClusterFacts, accelerators: Collection[str]) -> facts.ClusterFacts:
-        """Return the facts for admission, with whether a template of the workload requests an accelerator."""
+    def add_accelerator_request(self, known: facts.ClusterFacts, accelerators: Collection[str]) -> facts.ClusterFacts:
+        """Return the facts for admission, completed by whether a template of the workload requests an accelerator."""
         if self.requested is None:
             return known
         return msgspec.structs.replace(known, job_accelerated=has_accelerator(self.requested, accelerators))
@@ -133,7 +133,7 @@ def _build_template(template: stored.Template, namespace: str, pods: frameworks.
     annotations = {**frameworks.get_mapping(template_metadata, "annotations"), **pods.annotations}
     metadata |= {"annotations": annotations} if annotations else {}
     spec = copy.deepcopy(frameworks.get_mapping(origin.template, "spec"))
-    _add_parts(spec, origin.metadata, pods.ssh_volume, origin.context.workload, name.rstrip("-"))
+    _add_controller_metadata(spec, origin.metadata, pods.ssh_volume, origin.context.workload, name.rstrip("-"))
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     return Template(
         format_title(tree, namespace),
@@ -147,8 +147,10 @@ def _build_template(template: stored.Template, namespace: str, pods: frameworks.
     )
 
 
-def _add_parts(spec: Tree, added: frameworks.ControllerMetadata, ssh_volume: str, workload: str, pod: str) -> None:
-    """Add variables and volumes as the controller does. Without the volumes the API server rejects their mounts."""
+def _add_controller_metadata(
+    spec: Tree, added: frameworks.ControllerMetadata, ssh_volume: str, workload: str, pod: str
+) -> None:
+    """Add the variables and volumes that the controller adds. The API server rejects mounts of missing volumes."""
     claims = list(dict.fromkeys(volume.name for volume in added.volumes))
     volumes: list[Tree] = [{"name": name, "persistentVolumeClaim": {"claimName": f"{name}-{pod}"}} for name in claims]
     mounts = [{"name": volume.name, "mountPath": volume.mount_path} for volume in added.volumes if volume.mount_path]
@@ -161,10 +163,10 @@ def _add_parts(spec: Tree, added: frameworks.ControllerMetadata, ssh_volume: str
         spec["volumes"] = [*kept, *volumes]
     for container in frameworks.get_list(spec, "containers"):
         if isinstance(container, dict):
-            _append(container, "env", *({"name": variable, "value": ""} for variable in added.env))
-            _append(container, "volumeMounts", *mounts)
+            _append_entries(container, "env", *({"name": variable, "value": ""} for variable in added.env))
+            _append_entries(container, "volumeMounts", *mounts)
 
 
-def _append(tree: Tree, key: str, *entries: Tree) -> None:
+def _append_entries(tree: Tree, key: str, *entries: Tree) -> None:
     if entries:
         tree[key] = [*frameworks.get_list(tree, key), *entries]

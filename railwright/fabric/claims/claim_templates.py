@@ -160,7 +160,7 @@ class ClaimedFabric(msgspec.Struct, frozen=True):
     pair_attribute: str = ""  # that a GPU and its NIC share; "" if none does
 
     def plan_claims(self, rails: int | Collection[str], accelerators: int) -> ClaimPlan:
-        """Return the claims of a pod for `accelerators` GPUs and `rails`: names, or a number if any rails will do."""
+        """Return the claims of a pod. `rails` has the names of its rails, or their number if any rails will do."""
         own = [*self.rails.values()]
         if isinstance(rails, int):  # requests are named nic0 and so on, and may get any rail's device
             values = tuple([value for rail in own for value in rail.values])

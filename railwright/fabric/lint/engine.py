@@ -23,7 +23,7 @@ _RANK_RULES = tuple(rule for rule in RULES if not rule.settings)
 @functools.lru_cache(maxsize=1024)
 def find_rules(variable: str) -> tuple[rule_types.Rule, ...]:
     """Return the rules that check a variable. Callers truncate its name to `LONGEST_NAME` characters."""
-    return tuple(rule for rule in RULES if rule.reads(variable))
+    return tuple(rule for rule in RULES if rule.checks_variable(variable))
 
 
 def check_ranks(ranks: rule_types.RankContext) -> tuple[rule_types.Finding, ...]:

@@ -157,7 +157,7 @@ class Rule(msgspec.Struct, frozen=True):
     check: Callable[..., Any]
     settings: frozenset[str] | Callable[[str], bool] = frozenset()
 
-    def reads(self, variable: str) -> bool:
+    def checks_variable(self, variable: str) -> bool:
         """True if the rule checks this variable."""
         return self.settings(variable) if callable(self.settings) else variable in self.settings
 
@@ -206,7 +206,7 @@ def is_exclusive_resource(resource: str) -> bool:
 
 
 def are_devices_exclusive(transport: policies.Transport | None, resources: frozenset[str]) -> bool | None:
-    """True if each device goes to one pod only, so that its name is unknown before; None without resources."""
+    """True if no pods share a device, so that its name is unknown before the pod starts; None without resources."""
     if transport in {policies.Transport.ERDMA, policies.Transport.EFA} or any(map(is_virtual_resource, resources)):
         return True
     return False if resources else None

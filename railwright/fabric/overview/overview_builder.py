@@ -90,7 +90,7 @@ class OverviewBuilder:
     # --- keeping current --------------------------------------------------------------------------------------
 
     def refresh(self, limit: int = _MAX_ASSESSED) -> Iterator[None]:
-        """Update the overview, and assess at most `limit` gangs: those that have changed, then the oldest.
+        """Update the overview, and assess at most `limit` gangs: the changed ones, then those assessed longest ago.
 
         Yields where the caller may run other work. Do not run two refreshes at once.
         """

@@ -87,7 +87,7 @@ class PlacementCode(ReasonCode):
     )
     NODES_BLOCKED = (
         "NodesBlocked",
-        "The message counts nodes without a slot, or with slots that other pods take, and the most frequent causes.",
+        "The message counts nodes without a slot, or with slots that other pods take, and names the main causes.",
     )
     EARLIER_GANGS = (
         "EarlierGangs",
@@ -178,7 +178,10 @@ class AdmissionCode(ReasonCode):
         "NetworkMissing",
         "A network of a rail or of the pod's annotation does not exist, or the annotation lacks one of the fabric.",
     )
-    NETWORK_INVALID = "NetworkInvalid", "The CNI configuration in a network of a rail is no JSON, so pods do not start."
+    NETWORK_INVALID = (
+        "NetworkInvalid",
+        "The CNI configuration in a network of a rail is not JSON, so pods do not start.",
+    )
 
     # devices
     RAIL_WITHOUT_RESOURCE = (

@@ -127,7 +127,7 @@ def parse_output(output: str) -> Reading:
             words[0].removesuffix(":"): _parse_number(words[1]) + _parse_number(words[9])
             for words in _split_lines(net.replace(":", ": "), 17)  # bytes received first, bytes sent ninth
         },
-        rails=found_rails.find_rails(rails).rails,
+        rails=found_rails.parse_rails(rails).rails,
     )
 
 
@@ -145,7 +145,7 @@ def _choose_counters(counters: Mapping[str, int]) -> tuple[int, int]:
     return next(((counters[sent] * unit, counters[received] * unit) for sent, received, unit in pairs), (0, 0))
 
 
-def assess(
+def assess_traffic(
     readings: Mapping[str, tuple[Reading, Reading]], expected: Mapping[str, int], unread: Collection[str] = ()
 ) -> Report:
     """Return the report on the traffic between two readings of each pod.

@@ -19,7 +19,7 @@ class FoundRails(msgspec.Struct, frozen=True):
     rails: tuple[FoundRail, ...] = ()
 
 
-def find_rails(text: str) -> FoundRails:
+def parse_rails(text: str) -> FoundRails:
     """Return the rails in the text of rails.json, or in a log of the preflight, in which the file is one line."""
     for candidate in (text, *(line for line in text.splitlines() if line.startswith("{"))):
         try:

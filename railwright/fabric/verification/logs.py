@@ -182,7 +182,7 @@ class LogSummary(NamedTuple):
 
 
 def collect_messages(logs: Iterable[tuple[str, Iterable[str]]]) -> LogSummary:
-    """Return NCCL's messages in logs, each given as (pod name, lines). The name counts for lines that name no pod."""
+    """Return NCCL's messages in logs, each given as (pod name, lines). Lines that name no pod are from this pod."""
     processes: dict[tuple[str, str, int], Process] = defaultdict(Process)
     has_lines = False
     for source, log in logs:

@@ -64,7 +64,7 @@ def assess_logs(
     expected: ExpectedRails,
     by_pod: Mapping[str, ExpectedRails] = MappingProxyType({}),
 ) -> Report:
-    """Return the report on logs, each given as (pod name, lines). The name counts for lines that name no pod.
+    """Return the report on logs, each given as (pod name, lines). Lines that name no pod are from this pod.
 
     `by_pod` has the expectations for certain pods, by their names or host names; `expected` is for all others. Without
     a known number of rails the report never says that all were used: a log shows only those that NCCL looked at.

@@ -372,8 +372,8 @@ def hide_schedulers(trees):
 
 
 UNSEEN = (
-    "the configuration of this scheduler is a file, so it is not known whether it calls the extender. It does if the "
-    "extender's metric railwright_requests_total grows while such a pod is placed"
+    "the configuration of this scheduler is a file, so whether it calls the extender is not known. It does if the "
+    "extender's metric railwright_requests_total grows while a pod of this fabric is placed"
 )
 
 

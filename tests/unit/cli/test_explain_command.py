@@ -134,7 +134,7 @@ def test_explain_prints_the_diff_and_the_reasons_below_it(explain):
     assert lines[:2] == ["Pod prod/p", "injected: fabric f, role worker, rails rail0"]
     assert "+        nvidia.com/mlx5_0: '1'" in lines
     assert "+    k8s.v1.cni.cncf.io/networks: prod/lan2" in lines
-    assert any("capability IPC_LOCK" in line and "registers memory with the NIC" in line for line in lines)
+    assert any("capability IPC_LOCK" in line and "to register memory with the NIC" in line for line in lines)
     assert any("c: env NCCL_IB_HCA" in line for line in lines)
     assert lines[-1] == "1 template: 1 injected, 0 rejected, 0 unchanged"
     assert "cluster not consulted" in err

@@ -29,7 +29,7 @@ spec:
 
 def list_findings(text, policy):
     report = linting.check_manifests(linted_manifests.read_manifests("job.yaml", text), policy)
-    return [item.finding for item in report.located]
+    return [item.finding for item in report.sorted_findings]
 
 
 def list_answers(text, policy):

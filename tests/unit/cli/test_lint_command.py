@@ -162,7 +162,7 @@ def test_the_cost_of_finding_lines_grows_linearly_with_the_options_of_mpirun():
         text = json.dumps(pod, indent=0)  # each word in a line of its own
         manifests = linted_manifests.read_manifests("p.json", text)
         last = text.split("\n").index(f'"NCCL_UNKNOWN_{size - 1}=1",') + 1
-        assert max(one.line for one in linting.check_manifests(manifests).located) == last
+        assert max(one.line for one in linting.check_manifests(manifests).sorted_findings) == last
         manifests = linted_manifests.read_manifests("p.json", text)
         return call_counts.count(lambda: linting.check_manifests(manifests))
 

@@ -47,7 +47,7 @@ def test_a_report_counts_every_rail_that_carried_data():
         uptime=15,
         found=TWO,
     )
-    report = counters.assess({"w-0": (before, after), "w-1": (before, after)}, {})
+    report = counters.assess_traffic({"w-0": (before, after), "w-1": (before, after)}, {})
     assert (report.state, report.line) == ("rdma", "RDMA on 2 of 2 rails: 4.0 GB in 10 s by 2 pods, 4.0 kB over TCP")
     assert [(row.rail, row.device, row.sent, row.received) for row in report.rails[:2]] == [
         ("rail0", "mlx5_0", 10**9, 0),
@@ -59,36 +59,38 @@ def test_an_idle_rail_is_named_with_its_pod():
     start = read({"mlx5_0": (0, 0), "mlx5_1": (0, 0)}, found=TWO)
     good = read({"mlx5_0": (GIGABYTE, 0), "mlx5_1": (GIGABYTE, 0)}, uptime=15, found=TWO)
     half = read({"mlx5_0": (GIGABYTE, 0), "mlx5_1": (1000, 0)}, uptime=15, found=TWO)
-    report = counters.assess({"w-0": (start, good), "w-1": (start, half)}, {})
+    report = counters.assess_traffic({"w-0": (start, good), "w-1": (start, half)}, {})
     assert report.state == "partial"
     assert report.line.startswith("RDMA on 1 of 2 rails: 3.0 GB in 10 s by 2 pods")
     assert report.line.endswith("; idle: rail1 (mlx5_1) of w-1")
     missing = read({"mlx5_0": (GIGABYTE, 0)}, uptime=15, found=[TWO[0], ("rail1", None, {"port": None})])
-    assert counters.assess({"w-0": (start, missing)}, {}).line.endswith("; idle: rail1 (no device was found) of w-0")
-    none = counters.assess({"w-0": (start, good), "w-1": (start, start)}, {})
+    assert counters.assess_traffic({"w-0": (start, missing)}, {}).line.endswith(
+        "; idle: rail1 (no device was found) of w-0"
+    )
+    none = counters.assess_traffic({"w-0": (start, good), "w-1": (start, start)}, {})
     assert none.line.endswith("idle: rail0 (mlx5_0) of w-1, rail1 (mlx5_1) of w-1")
 
 
 def test_counters_tell_tcp_from_an_idle_job():
     start = read({"mlx5_0": (0, 0), "mlx5_1": (0, 0)}, found=TWO)
     over_tcp = read({"mlx5_0": (9, 0), "mlx5_1": (0, 0)}, eth0=10**9, net1=10**9, uptime=15, found=TWO)
-    report = counters.assess({"w-0": (start, over_tcp)}, {})
+    report = counters.assess_traffic({"w-0": (start, over_tcp)}, {})
     assert (report.state, report.line) == (
         "tcp",
         "TCP, not RDMA: no rail carried data, and 2.0 GB over TCP in 10 s by 1 pod",
     )
-    idle = counters.assess({"w-0": (start, start)}, {})
+    idle = counters.assess_traffic({"w-0": (start, start)}, {})
     assert (idle.state, "measure while the job trains" in idle.line) == ("unknown", True)
-    none = counters.assess({"w-0": (read({}), read({}))}, {})
+    none = counters.assess_traffic({"w-0": (read({}), read({}))}, {})
     assert none.line.startswith("cannot tell: no pod can read counters of an RDMA device")
 
 
 def test_only_as_many_ports_as_expected_rails_count_if_no_preflight_names_the_rails():
     start = read({"mlx5_0": (0, 0), "mlx5_1": (0, 0), "mlx5_9": (0, 0)})
     end = read({"mlx5_0": (GIGABYTE, 0), "mlx5_1": (0, 0), "mlx5_9": (0, 0)}, uptime=15)
-    assert counters.assess({"w-0": (start, end)}, {"w-0": 2}).line.startswith("RDMA on 1 of 2 rails")
-    assert counters.assess({"w-0": (start, end)}, {"w-0": 1}).state == "rdma"
-    assert counters.assess({"w-0": (start, end)}, {}).line.startswith("RDMA on 1 of 1 rail")
+    assert counters.assess_traffic({"w-0": (start, end)}, {"w-0": 2}).line.startswith("RDMA on 1 of 2 rails")
+    assert counters.assess_traffic({"w-0": (start, end)}, {"w-0": 1}).state == "rdma"
+    assert counters.assess_traffic({"w-0": (start, end)}, {}).line.startswith("RDMA on 1 of 1 rail")
 
 
 @pytest.mark.parametrize("number", range(len(counters._COUNTERS)))
