@@ -136,7 +136,7 @@ def _read_trailing_number(name: str) -> int:
 
 
 def _build_size_kind(kind: frameworks.WorkloadKind) -> frameworks.SizeKind:
-    """Return the SizeKind of a kind of workload. It counts the pods that the controller creates for each gang."""
+    """Return the SizeKind of a kind of workload, which counts the pods that the controller creates for each gang."""
 
     def read_sizes(workload: frameworks.Workload) -> frameworks.SizeReport:
         owner, tree = workload.metadata, {"spec": workload.spec, "status": workload.status}

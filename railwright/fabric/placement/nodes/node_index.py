@@ -152,7 +152,7 @@ class NodeStates:
 def _is_report_current(
     report: node_views.NodeResourceTopology, bound: Collection[object_info.PodInfo], names: Collection[str]
 ) -> bool:
-    """True if the report is newer than the last binding on the node. `bound` are its pods that request devices.
+    """True if the report is newer than the last binding on the node. `bound` are the node's pods that request devices.
 
     Both times are from the API server, in seconds. The exporter reads the devices after kubelet has admitted the pod,
     so a report of the same second is not newer. A report with fewer used devices than the pods request is not current

@@ -23,7 +23,8 @@ _MAX_CHANGES = 65536  # names, also of nodes that are gone
 class ChangeLog:
     """The names of nodes that changed, by latest change, so that caches recompute only these.
 
-    Each reader stores its own position, and reads often: at most _MAX_CHANGES names are kept.
+    Each reader stores its own position. A reader that reads too rarely misses changes: at most _MAX_CHANGES names are
+    kept.
     """
 
     def __init__(self) -> None:
