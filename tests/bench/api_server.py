@@ -1,7 +1,7 @@
-"""An API server for benchmarks: lists the objects of a made cluster in pages and passes on watch events it is given.
+"""An API server for benchmarks: lists a generated cluster in pages, and sends the watch events that it is given.
 
 `python api_server.py JSON-OF-A-SHAPE` prints `listening on HOST:PORT` on standard error. POST /bench/pods with one
-pod sends it as MODIFIED to whoever watches pods. Serves no other purpose and keeps nothing it is given.
+pod sends a MODIFIED event of the pod to all watches of pods; the pod is not stored.
 """
 
 import asyncio

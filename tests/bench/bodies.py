@@ -1,4 +1,4 @@
-"""Builds request bodies of schedulers from captured ones: the same fields and order, with the padding of real clusters.
+"""Builds request bodies of schedulers in the form of captured ones: the same fields, order and sizes of objects.
 
 Every function returns one body as bytes.
 """

@@ -1,4 +1,4 @@
-"""Options and tables of benchmarks, pinned servers with their clocks and memory, and measures of disturbance."""
+"""Options and tables of benchmarks, servers on one core, their CPU time and memory, and the machine's speed."""
 
 import argparse
 import contextlib

@@ -1,9 +1,10 @@
-"""Pods a real scheduler binds a second with railwright as its extender, beside a null extender.
+"""Measures the pods that a real scheduler binds a second, with railwright and with a null extender.
 
-Real etcd, API server, controllers and scheduler (tests/integration), kwok's nodes. All jobs' pods are made first,
-while Volcano may only enqueue; then the scheduler gets its full configuration, and the time to the last binding
-counts. The extenders take turns in one run, as everything shares the same cores. Writes build/bench/volcano.json.
-With `--scheduler kube` it measures kube-scheduler, which is stopped while pods are made; its start counts for both.
+etcd, API server, controllers and scheduler are real (tests/integration), nodes are kwok's. All jobs' pods are created
+first, while Volcano may only enqueue; then the scheduler gets its full configuration, and the time to the last binding
+counts. The extenders take turns in one run, because everything shares the same cores. Writes build/bench/volcano.json.
+With `--scheduler kube` it measures kube-scheduler, which is stopped while pods are created; the time of its start
+counts with either extender.
 Each round records the cores that other work took, and the time of a fixed computation before and after it.
 """
 

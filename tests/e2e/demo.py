@@ -1,7 +1,7 @@
-"""A cluster of two real nodes with railwright and two training jobs, to try: `make demo-cluster DEMO_ARGS=--keep`.
+"""A cluster to try railwright in, with two real nodes and two training jobs: `make demo-cluster DEMO_ARGS=--keep`.
 
-It is the site of the tests in this folder, with the policy and jobs of hack/demo-cluster. It ends with this program,
-and leaves nothing.
+It is the site of the tests in this folder, with the policy and jobs of hack/demo-cluster. The cluster ends
+with this program, and leaves nothing on the machine.
 """
 
 import argparse

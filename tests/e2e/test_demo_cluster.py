@@ -110,7 +110,7 @@ async def test_the_demo_prints_gangs_ranks_and_interfaces(demo):
     assert interfaces == [(f"net{rail + 1}", f"192.168.{rail + 2}") for rail in range(layout.RAILS)]
 
 
-async def test_the_printed_environment_runs_kubectl_railwright_and_helm(demo):
+async def test_kubectl_railwright_and_helm_run_with_the_printed_environment(demo):
     nodes = await demo.find_nodes(JOB_SET)
     assert sorted(nodes.values()) == list(layout.NODES)
     gangs = json.loads(await demo.run("kubectl railwright gangs --output=json"))

@@ -37,7 +37,7 @@ async def test_a_pod_with_ready_rails_starts(installed, start):
         assert address in line, f"the GID of rail {rail} is that of the pod's address"
 
 
-async def test_preflight_stops_a_pod_whose_rails_have_a_smaller_mtu(installed, start):
+async def test_preflight_stops_a_pod_whose_rails_have_a_smaller_mtu_than_the_policy(installed, start):
     name = await start("oversized")
     message = await pods.wait_preflight(installed.plane.api, rails.NAMESPACE, name, "Failed")
     for rail in range(layout.RAILS):

@@ -1,4 +1,6 @@
-"""Pods reviewed by the webhook through the real API server, and its audit log. Without a webhook: slow/faults."""
+"""Pods reviewed by the webhook through the real API server, and the API server's audit log.
+
+tests/slow/faults has pods without a reachable webhook."""
 
 import json
 

@@ -1,6 +1,6 @@
 """Claims that railwright writes, on nodes of published shapes, with the allocator of kube-scheduler.
 
-Volcano's is in test_gangs_of_any_rails.py.
+Gangs of Volcano with claims are in test_gangs_of_any_rails.py.
 """
 
 import asyncio

@@ -48,7 +48,7 @@ async def list_templates(plane, namespace):
     return {tree["metadata"]["name"]: tree for tree in await plane.api.list("ResourceClaimTemplate", namespace)}
 
 
-async def test_the_pods_of_a_gang_share_a_template_and_get_the_rails_that_it_names(
+async def test_pods_of_a_gang_share_a_claim_template_and_get_the_rails_that_the_template_names(
     plane, installed, namespace, nodes, p4d
 ):
     await nodes.make_with_slices("p4d-1")

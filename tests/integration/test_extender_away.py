@@ -1,4 +1,4 @@
-"""Pods of kube-scheduler without a reachable extender."""
+"""Pods that kube-scheduler places while its extender is unreachable."""
 
 import contextlib
 

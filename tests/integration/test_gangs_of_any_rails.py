@@ -1,4 +1,4 @@
-"""Claims of any rails, from the label to NCCL's file: claims decide the leaf of a gang, and its pods share nodes."""
+"""Gangs whose pods claim any NICs of a node instead of named rails: other pods' claims decide the leaf of the gang."""
 
 import asyncio
 

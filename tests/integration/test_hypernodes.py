@@ -1,6 +1,6 @@
-"""Volcano's own topology: it tries a gang in every HyperNode and undoes each trial; the extender does too.
+"""Volcano's own topology: it tries a gang in every HyperNode and undoes each trial, and the extender undoes it too.
 
-A job's own constraints are kept with the extender, and its reasons fit them.
+Gangs keep the constraints of their job while the extender scores nodes, and its explanations agree with them.
 """
 
 import asyncio
@@ -46,9 +46,7 @@ async def test_trials_of_a_gang_in_hyper_nodes_leave_no_assumed_pods_in_the_exte
     assert seen <= {"a", "b", "d"}
 
 
-async def test_the_volcano_preset_places_a_gang_in_the_smallest_hyper_node_that_holds_it(
-    nodes, volcano_gangs, hyper_nodes
-):
+async def test_the_volcano_preset_places_a_gang_in_the_smallest_hyper_node_with_room(nodes, volcano_gangs, hyper_nodes):
     """HyperNodes that cross the labels' leaves, and no topology in Volcano's configuration."""
     a, b = await gangs.make_leaves(nodes, a=6, b=6)
     groups = {"x": [*a[:2], *b[:3]], "y": [*a[2:4], *b[3:5]], "z": [*a[4:], b[5]]}

@@ -291,7 +291,7 @@ ACCEPTED = {  # the job, its pods, and the topology of each pod set in the Workl
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-async def test_kueue_places_a_gang_by_the_topology_that_is_written(plane, namespace, make_queue, case):
+async def test_kueue_places_a_gang_by_the_topology_that_railwright_writes(plane, namespace, make_queue, case):
     tree, expected = ACCEPTED[case]
     await make_queue(["placed"])
     await plane.api.create(tree, namespace=namespace)

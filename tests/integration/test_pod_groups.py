@@ -1,4 +1,4 @@
-"""Gangs by PodGroup (scheduling.k8s.io/v1beta1, gates on) with the extender: cycles on a copy of the cluster, sizes."""
+"""Gangs by PodGroup (scheduling.k8s.io/v1beta1, feature gates on) under kube-scheduler with the extender."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A policy with rails in claims, and claims and templates in railwright's form, on slices of `devices`."""
+"""Builds a policy whose rails are claimed, and the claims and templates that railwright writes, for `devices`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Reads nccl.conf by the lines that lint reads."""
+"""Reads the variables of an nccl.conf with lint's parser."""
 
 from railwright.fabric.lint import rank_contexts
 

@@ -1,4 +1,4 @@
-"""The extender over some nodes, called like both schedulers call it, without a server."""
+"""The extender over some nodes, called as both schedulers call it, but without a server."""
 
 import copy
 import json

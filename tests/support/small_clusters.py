@@ -1,9 +1,9 @@
 """Models small clusters and the bandwidth of gangs on them, independently of the code under `railwright/fabric`.
 
-A gang has the rails that all its nodes have. A NIC that k pods share, of one gang or not, gives each 1/k. Each ring
-edge out of a domain has nodes x links / (ratio x edges) of a pod's bandwidth on an empty node, at most all of it; links
-are the fabric's rails over the gang's. The bandwidth of a gang is that of its
-slowest pod or edge, relative to its rails on an empty node.
+A gang uses the rails that all its nodes have. A NIC that k pods share, of one gang or not, gives each pod 1/k. Each
+ring edge out of a domain has nodes x links / (ratio x edges) of a pod's bandwidth on an empty node, and at most all of
+it; links is the number of the fabric's rails over that of the gang's. The bandwidth of a gang is that of its slowest
+pod or edge, relative to the bandwidth of its rails on an empty node.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""Combines tables of test cases."""
+"""Combines tables of independent test cases into as few cases as possible."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,1 +1,1 @@
-"""Makes this folder a package, so that its package fixtures, the virtual nodes, end with its last test."""
+"""Makes this folder a package, so that its package-scoped fixture, the virtual nodes, ends with its last test."""

@@ -1,6 +1,6 @@
-"""Preflight against RDMA devices of a real kernel: soft RoCE, and soft iWARP (siw), of which eRDMA is a kind.
+"""Preflight against RDMA devices of a real kernel: soft RoCE, and soft iWARP (siw), because eRDMA is an iWARP.
 
-It runs as in a pod: in a network namespace with a macvlan interface on each rail. Jobs of pods are in `test_traffic`.
+Preflight runs as in a pod: in a network namespace with a macvlan interface on each rail. `test_traffic` has real pods.
 """
 
 import re

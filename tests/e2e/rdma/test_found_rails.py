@@ -1,6 +1,6 @@
-"""A job whose ranks have the found devices and GID indexes in their environment, by kubelet's `fileKeyRef`.
+"""A job whose ranks get the devices and GID indexes that preflight finds as environment variables, by `fileKeyRef`.
 
-Only nodes with a recent kubelet offer the fabric's resources, so that its ranks need no file.
+Only nodes whose kubelet knows `fileKeyRef` offer the fabric's resources, so that no rank has to read a file.
 """
 
 import pytest
@@ -38,7 +38,7 @@ async def read_index(rank: ranks.Rank, device: str, address: str) -> int:
     return int(environment["NCCL_IB_GID_INDEX"])
 
 
-async def test_rdma_writes_use_each_rail_with_gid_indexes_from_the_environment(resolving_nodes, pair):
+async def test_rdma_writes_with_gid_indexes_from_the_environment_use_each_rail(resolving_nodes, pair):
     for rank in pair:
         environment = await rank.read_environment()
         assert environment["NCCL_IB_HCA"] == f"={','.join(layout.DEVICES)}"

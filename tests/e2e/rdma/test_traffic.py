@@ -34,7 +34,7 @@ async def test_rdma_writes_on_a_rail_use_only_the_device_of_that_rail(virtual_no
     await check_job(virtual_nodes, real_site, "rdma-traffic", "roce", traffic.find_gid)
 
 
-async def test_rdma_writes_use_each_rail_with_gid_indexes_found_by_preflight(resolving_nodes, real_site):
+async def test_rdma_writes_with_gid_indexes_found_by_preflight_use_each_rail(resolving_nodes, real_site):
     await check_job(resolving_nodes, real_site, "rdma-found", "checked", traffic.read_gid)
 
 

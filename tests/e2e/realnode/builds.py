@@ -1,8 +1,7 @@
 """Builds a node's programs once into a cache, from Go modules pinned by go.sum and from Debian packages.
 
-runc, nft, busybox and the containerd of one node are the machine's own Debian
-packages, unpacked and never installed. Standard library only, as `plane.binaries`, because `build.py` runs it before
-anything is proven to be installed.
+runc, nft, busybox and the containerd of one node come from packages of the machine's Debian release, unpacked and never
+installed. Standard library only, because `build.py` runs before Python packages are installed.
 """
 
 import dataclasses

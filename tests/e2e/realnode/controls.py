@@ -1,7 +1,6 @@
-"""The control plane of a site of real nodes: the harness's own, in the site's network namespace.
+"""The control plane of a site of real nodes: that of the integration tests, in the site's network namespace.
 
-It differs from the plane of fake nodes: addresses that nodes can reach, kubelet's credentials, no kwok, and cluster
-DNS.
+Unlike there, it has addresses that nodes can reach, kubelet's credentials and cluster DNS, and no kwok.
 """
 
 import base64

@@ -1,8 +1,8 @@
 """Holds a site's network namespace and cleans up after its end: `python -m realnode.keeper FOLDER CGROUP...`.
 
-It is started in the namespace and reads standard input until that is closed, by the test run or by its death. Then it
-waits until no process is left in the cgroups, removes them, and removes the folder: after an orderly end, which the
-word `ended` announces, only the nodes' part of it. Standard library only.
+The keeper is started in the namespace and reads standard input until the test run closes it or dies. Then it waits
+until no process is left in the cgroups, and removes them and the folder. If it has read the word `ended`, the run was
+orderly, and only the nodes' part of the folder is removed. Standard library only.
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-"""Mooncake's transfer engine: a program in one pod writes into the memory of a program in another."""
+"""Programs of Mooncake's transfer engine: one pod writes into the memory of another pod."""
 
 import re
 

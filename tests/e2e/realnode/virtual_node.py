@@ -1,6 +1,6 @@
 """Nodes in virtual machines, whose kernel has RDMA devices. They join a site for the length of a `with` block.
 
-They have the interface of the site's other nodes, which offer no devices during that time.
+A virtual node has the methods of the site's other nodes; those offer no devices while virtual nodes are there.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Finds the control plane's programs, or builds them once into a cache from Go modules pinned by go.sum.
 
 The environment variable RAILWRIGHT_CONTROL_PLANE chooses the release: `newest` (the default), `oldest` or
-`oldest-without-claims`. Standard library only, because `build.py` runs it before anything is proven to be installed.
+`oldest-without-claims`. Standard library only, because `build.py` runs before Python packages are installed.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Pods with claims: nodes of one shape, pods in gangs, and the devices that the real allocator gives to each pod."""
+"""Creates nodes of one shape and gangs of pods with claims, and reads the devices that each pod was allocated."""
 
 import asyncio
 import contextlib

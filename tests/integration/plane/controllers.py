@@ -1,9 +1,8 @@
-"""The controllers of jobs, and Kueue, on the plane: installed by their manifests, and started by the first test that
-needs them.
+"""Installs job controllers and Kueue on the plane by their manifests, and starts each for the first test that needs it.
 
-It runs each as the service account of its Deployment, with the rights of its own roles. It mounts the Secret in which a
-controller keeps its certificates, as a kubelet would. As there is no network of Services, each webhook's Service is an
-ExternalName that leads to loopback. Their webhooks, rules and certificate management are on, as shipped.
+A controller runs as the service account of its Deployment, with the rights of its own roles. The Secret in which it
+keeps its certificates is written into its folder, as a kubelet would. As there is no network of Services, each
+webhook's Service is an ExternalName for loopback. Webhooks and certificate management are on, as shipped.
 """
 
 import base64

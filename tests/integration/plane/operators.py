@@ -1,7 +1,7 @@
 """Builds the job controllers of the tests, and Kueue: each from a Go module, once, with its installation manifests.
 
 Each operator has a cache folder, whose key contains the sums of its module: a new version of one rebuilds no other.
-Uses the standard library only, as `binaries` does, because `build.py` runs before packages are installed.
+Standard library only, because `build.py` runs before Python packages are installed.
 """
 
 import dataclasses

@@ -121,7 +121,7 @@ MANY = {
 
 
 @pytest.mark.parametrize("title", MANY)
-def test_the_memory_for_many_small_values_is_a_small_multiple_of_the_request(title, handlers):
+def test_a_request_with_many_small_values_needs_at_most_eight_times_its_size_in_memory(title, handlers):
     verb, text = MANY[title]
     body = text.encode()
     cost = cost_budget.measure_cost(lambda: answer(handlers, verb, body))

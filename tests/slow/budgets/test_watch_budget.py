@@ -100,7 +100,7 @@ def list_rows(kind):
 
 
 @pytest.mark.parametrize("kind", WATCHES)
-def test_a_watched_object_stays_within_the_budget(kind, site):
+def test_the_cost_of_one_field_of_a_watched_object_stays_within_the_budget(kind, site):
     cost_budget.check_objects(cost_budget.sample_rows(list_rows(kind), 8), functools.partial(site.watch, kind))
 
 

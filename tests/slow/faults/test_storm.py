@@ -1,4 +1,4 @@
-"""More reviews of pods than API servers send, directly to one webhook process over TLS."""
+"""An overload of reviews, more than API servers send, directly to one webhook process over TLS."""
 
 import asyncio
 import collections

@@ -131,7 +131,7 @@ async def test_62_every_pod_is_injected_while_the_chart_is_upgraded_and_rolled_b
     assert not bad, bad[:3]
 
 
-async def test_a_new_image_is_not_ready_until_its_role_is_applied(plane, release, namespace):
+async def test_a_replica_of_a_new_version_is_not_ready_until_its_role_is_applied(plane, release, namespace):
     role = await plane.api.get("Role", "railwright-webhook", sites.NAMESPACE)
     former = [rule for rule in role["rules"] if rule["resources"] != ["configmaps"]]
     assert len(former) < len(role["rules"])

@@ -115,7 +115,7 @@ def test_the_report_escapes_control_characters_in_texts_of_the_cluster(capsys):
 # --- --explain ------------------------------------------------------------------------------------------------
 
 
-def test_check_explains_a_row_without_a_cluster(monkeypatch, capsys):
+def test_check_explain_needs_no_cluster(monkeypatch, capsys):
     monkeypatch.setenv("KUBECONFIG", "/nowhere")
     assert main(["check", "--explain", "webhook-entries"]) == 0
     stdout = capsys.readouterr().out

@@ -208,7 +208,7 @@ def test_the_state_and_detail_of_a_row_depend_on_the_cause(change, check, state,
 
 
 @pytest.mark.parametrize("name", BREAKS)
-def test_each_defect_fails_only_its_row_with_a_fix(name):
+def test_each_defect_fails_only_its_own_row_which_has_a_fix(name):
     change, anchor, state, words = BREAKS[name]
     trees = installations.healthy()
     change(trees)
@@ -222,7 +222,7 @@ def test_each_defect_fails_only_its_row_with_a_fix(name):
     assert all(result.hint for result in matches)
 
 
-def test_every_row_has_a_defect_that_fails_it():
+def test_every_row_fails_for_at_least_one_defect():
     elsewhere = {"api-reachable", "dry-run"}
     assert set(command.ROWS) == {anchor for _, anchor, _, _ in BREAKS.values()} | elsewhere
 
@@ -241,7 +241,7 @@ UNREADABLE = [name for name in snapshots.SOURCES if "." not in name and name != 
 
 
 @pytest.mark.parametrize("source", [*UNREADABLE, "rayjobs.v1.ray.io"])
-def test_rows_that_the_caller_may_not_read_are_skipped_with_the_reason(source):
+def test_rows_about_objects_that_the_caller_may_not_read_are_skipped_with_the_reason(source):
     trees = installations.healthy()
     right = f"list {source}"
     dry_runs = installations.build_snapshot(trees).dry_runs
@@ -582,7 +582,7 @@ def reject_pod(trees, source="jobs.v1.batch", owner=None, event=None):
         ({"owner": {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}}, {}, OK),
     ],
 )
-def test_a_rejection_is_not_reported_once_its_owner_is_deleted_or_wants_no_pods(fields, unread, state):
+def test_rejected_pods_are_not_reported_once_their_owner_is_deleted_or_wants_no_pods(fields, unread, state):
     trees = installations.healthy()
     reject_pod(trees, **fields)
     for source in unread:
@@ -591,7 +591,7 @@ def test_a_rejection_is_not_reported_once_its_owner_is_deleted_or_wants_no_pods(
 
 
 @pytest.mark.parametrize(("minutes", "phase", "state"), [(11, "Running", WARN), (9, "Running", OK), (9, "Failed", OK)])
-def test_a_rejection_is_not_reported_once_its_owner_has_got_a_pod(minutes, phase, state):
+def test_rejected_pods_are_not_reported_once_their_owner_has_got_a_pod(minutes, phase, state):
     trees = installations.healthy()
     reject_pod(trees)
     pod = installations.pod("llm-0", {}, {}) | {"status": {"phase": phase}}

@@ -93,7 +93,7 @@ def pods(draw):
 
 
 @given(pods())
-def test_the_claims_of_a_pod_request_its_gpus_and_rails_once(pod):
+def test_the_claims_of_a_pod_request_each_of_its_gpus_and_rails_once(pod):
     fabric, rails, accelerators = pod
     claims = build(fabric, rails, accelerators)
     assert claims == build(fabric, rails, accelerators)

@@ -90,7 +90,7 @@ def test_a_device_available_to_several_nodes_is_counted_for_none(known):
 # --- requests -------------------------------------------------------------------------------------------------
 
 
-def test_a_request_with_a_rails_expression_is_for_that_rail(known):
+def test_a_request_with_the_expression_of_a_rail_counts_for_that_rail(known):
     assert requests(known, build_claim("c", (1, 3), gpus=2)) == {RAIL[1]: 1, RAIL[3]: 1, GPU: 2}
 
 

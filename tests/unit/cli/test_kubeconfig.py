@@ -1,4 +1,4 @@
-"""Without a cluster, every command reports that and names its alternatives."""
+"""Kubeconfigs of commands: where they are found, and the error with alternatives if there is none."""
 
 import os
 import re

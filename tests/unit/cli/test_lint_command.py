@@ -1,3 +1,5 @@
+"""`railwright lint` as users run it: findings with file and line, exit codes, and errors about unusable input."""
+
 import io
 import json
 import sys

@@ -1,3 +1,5 @@
+"""`railwright policy validate`: its report, JSON and exit codes; and the help of all commands."""
+
 import json
 import pathlib
 import subprocess

@@ -103,7 +103,7 @@ def test_without_a_profile_name_all_profiles_are_listed_one_in_a_line(capsys):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_nodes_that_fit_a_shape_of_a_profile_get_its_fabric(shape):
+def test_nodes_that_fit_a_shape_of_a_profile_get_the_fabric_of_that_shape(shape):
     trees = simulated_clouds.build(shape)
     text = write(trees)
     assert list(read(text).fabrics.items()) == [(shape.shape.fabric, shape.fabric)]

@@ -112,7 +112,7 @@ def test_a_file_that_is_no_manifest_is_named(text, expected):
     assert expected in str(error.value)
 
 
-def test_lists_are_unfolded_and_empty_documents_are_skipped():
+def test_lists_are_split_into_their_items_and_empty_documents_are_skipped():
     text = "---\n---\nkind: List\nitems: [{kind: PodList, items: [{kind: A}]}, {kind: B}]\n---\n"
     assert [document["kind"] for document in object_files.read_manifest(text, "f")] == ["A", "B"]
     deep = "{kind: List, items: [" * 500 + "{kind: A}" + "]}" * 500

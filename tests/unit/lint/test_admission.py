@@ -195,7 +195,7 @@ def test_lint_skips_a_command_above_8192_characters_but_reads_the_env():
 
 
 @pytest.mark.parametrize(("mounts", "expected"), [(600, False), (700, True)])
-def test_a_pod_is_linted_only_up_to_a_number_of_entries(mounts, expected):
+def test_a_pod_with_too_many_entries_is_not_linted_and_gets_a_warning(mounts, expected):
     many = [{"name": "v", "mountPath": f"/{number}"} for number in range(mounts)]
     warnings = list_warnings(admitting.pod(gpus(volumeMounts=many)), admitting.fabric())
     assert any("too large" in warning for warning in warnings) is expected

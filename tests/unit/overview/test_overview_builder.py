@@ -313,7 +313,7 @@ def test_a_gang_is_starting_while_some_of_its_pods_do_not_exist(pods, placed):
     assert assessed.why[0].message == "1 of its 3 pods does not exist yet"
 
 
-def test_a_gang_whose_fabric_the_policy_lacks_has_the_fabric_and_the_fix_as_its_reason():
+def test_the_reason_of_a_gang_names_a_fabric_that_the_policy_lacks_and_has_a_fix():
     cluster = Cluster(placing.build_leaves(a=2), gang("a-00", "a-01"))
     cluster.policy = placing.build_policy()
     cluster.state.upsert_pod(placing.build_pod("x-0", group="x", label="other", on="a-01"))
@@ -376,7 +376,7 @@ def bound_pod(name, on, created, bound=""):
     return placing.change_pod(pod, metadata={"creation_timestamp": created}, status={"conditions": conditions})
 
 
-def test_a_gang_has_the_times_of_its_first_pod_and_of_its_last_binding():
+def test_a_gang_shows_when_its_first_pod_was_created_and_its_last_pod_was_bound():
     first = bound_pod("g-0", "a-00", "2026-11-21T10:00:00Z", "2026-11-21T10:05:00Z")
     cluster = Cluster(placing.build_leaves(a=2), [first, bound_pod("g-1", "", "2026-11-21T10:00:09Z")])
     waiting = cluster.gang()

@@ -1,4 +1,4 @@
-"""Results of a fabric with rails of claims: resource names, CEL expressions, drivers' configuration."""
+"""What a fabric's claimed rails become: resource names, CEL expressions and the configuration of drivers."""
 
 import admitting
 import devices
@@ -63,7 +63,7 @@ def test_the_expression_of_a_rail_selects_only_its_device(rail, device):
     assert find_matching((expression,), list_nics().values()) == [device]
 
 
-def test_rail_attribute_of_the_policy_selects_the_devices():
+def test_a_rail_selects_devices_by_the_attribute_in_the_key_rail_attribute():
     claims = "deviceClass: dranet, railAttribute: dra.net/pciAddress"
     rail = compile_fabric(claims, '{name: rail0, claim: "0000:20:1b.0"}').rails["rail0"]
     path = 'device.attributes["dra.net"].pciAddress'
@@ -87,7 +87,7 @@ def test_a_rail_with_a_device_per_node_shape_selects_any_of_these_devices():
         ("pairBy: none", ""),
     ],
 )
-def test_pair_by_of_the_policy_gives_the_attribute_that_pairs_gpu_and_nic(claims, attribute):
+def test_gpus_and_nics_are_paired_by_the_attribute_in_the_key_pair_by(claims, attribute):
     compiled_claims = compile_fabric(f"deviceClass: dranet, {claims}", "{name: rail0, device: mlx5_0}")
     assert compiled_claims.pair_attribute == attribute
 

@@ -1,3 +1,5 @@
+"""Policy documents: errors with path, line and fix, defaults of unset keys, and limits of size."""
+
 import pathlib
 import re
 

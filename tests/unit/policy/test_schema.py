@@ -1,3 +1,5 @@
+"""The published JSON Schema of policies, and the reading of a policy by msgspec, accept the same documents."""
+
 import json
 import pathlib
 

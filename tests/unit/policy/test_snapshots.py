@@ -1,3 +1,5 @@
+"""Snapshot files of a cluster, in JSON or YAML: the objects read from them, and errors with object or line."""
+
 import json
 
 import pytest

@@ -147,7 +147,7 @@ def test_the_command_fabric_reports_a_policy_without_rails(view, tmp_path):
     assert view("fabric", "--policy", str(policy))[:2] == (0, "the policy defines no fabric with rails\n")
 
 
-def test_rails_that_come_as_claims_are_shown_with_their_class(tmp_path, capsys):
+def test_claimed_rails_are_shown_with_their_device_class(tmp_path, capsys):
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-0"}, "status": {}}
     slices = devices.build_slices("gpu-0", taints={"pci-0000-20-1b-0": "NoSchedule"})
     items = [node, devices.build_class("dranet", 'device.driver == "dra.net"'), *slices]
