@@ -194,7 +194,7 @@ async def test_a_snapshot_has_the_reason_for_each_kind_that_could_not_be_read(cl
     assert "answers 500: no; " in seen.unread["nodes"]
     assert "not as a Kubernetes API server does" in seen.unread["namespaces"]
     assert not {"hypernodes", "networks"} & seen.unread.keys()
-    assert seen.find("policy") is None
+    assert seen.find_object("policy") is None
     assert "policy" not in seen.unread, "what does not exist is an answer"
 
 
