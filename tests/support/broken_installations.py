@@ -249,15 +249,15 @@ def add_unpulled_preflight(trees):
     trees["pods"].append(pod)
 
 
-def add_preflights(failing, *, phase="Failed", passing=0, hours=0, label="roce"):
-    """Add pods whose preflight failed or passed, started so many hours ago."""
+def add_preflights(failing, *, phase="Failed", passing=0, hours=0, label="roce", message=None):
+    """Add pods whose preflight failed, or passed with a message, started so many hours ago."""
 
     def change(trees):
         for index in range(failing + passing):
             record = {names.INJECTION: json.dumps({"fabric": "roce"})}
             pod = installations.pod(f"rank-{index}", {names.FABRIC: label} if label else {}, record)
             pod["spec"]["initContainers"] = [{"name": "railwright-preflight"}]
-            ended = {"exitCode": 0}
+            ended = {"exitCode": 0, "message": message}
             if index < failing:
                 ended = {"exitCode": 1, "message": "railwright preflight failed: rail1: no device mlx5_1"}
             start = (NOW - dt.timedelta(hours=hours, minutes=index)).strftime("%Y-%m-%dT%H:%M:%SZ")

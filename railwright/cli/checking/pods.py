@@ -159,6 +159,12 @@ def _list_preflight_pods(snapshot: Snapshot) -> Mapping[str, Sequence[job_pods.P
     return require_value(pods, "no pod has started with a preflight in the last hour")
 
 
+_FIX_PREFLIGHT_WARNING = (
+    "the message says what to correct on the node, in the rail's network, in the pod, or in the fabric "
+    f"({rows.EDIT_POLICY}); pods that exist do not change, so create them again"
+)
+
+
 @row(
     "the message names the image or the rail. An image that cannot be pulled: name a Secret for its registry in "
     "imagePullSecrets of the pods or of their ServiceAccount, or another image in `preflight.image` of the fabric. A "
@@ -168,25 +174,36 @@ def _list_preflight_pods(snapshot: Snapshot) -> Mapping[str, Sequence[job_pods.P
     after="policy",
 )
 def check_preflight(snapshot: Snapshot, pods: Sequence[job_pods.Pod]) -> Result:  # noqa: ARG001 - as for each row
-    """Preflights pass.
+    """Preflights pass without a warning.
 
     Reads, for each fabric, the pods that started in the last hour, and older ones whose preflight is retried or waits
     for its image. Fails if in all of them the init container `railwright-preflight` failed or its image cannot be
     pulled, and warns if in some. The detail quotes the newest failure. The preflight runs the webhook's image. If
     the registry requires a Secret, the webhook needs it in its own namespace, and the pods need it in theirs.
 
+    Without a failure, warns if a preflight passed with a warning, and quotes the newest. With `onFailure: warn`, that
+    is what would stop the pod otherwise. Other warnings are about what the policy does not state, such as the limit of
+    locked memory.
+
     Pods that have succeeded are not read: until an hour has passed, only running pods show that preflights pass again.
-    To leave out failed pods at once, delete them.
+    To leave out pods that failed or warned at once, delete them.
     """
-    failed = [pod for pod in pods if pod.preflight_failure]
-    if not failed:
-        return ok(text.format_count(len(pods), "recent pod"))
-    newest = max(failed, key=lambda pod: pod.status.start_time)
-    assess = fail if len(failed) == len(pods) else warn
-    return assess(
-        f"{len(failed)} of {text.format_count(len(pods), 'recent pod')} failed their preflight: "
-        f"{newest.preflight_failure} (pod {newest.metadata.full_name})"
-    )
+    count = text.format_count(len(pods), "recent pod")
+    if failed := [pod for pod in pods if pod.preflight_failure]:
+        newest = max(failed, key=lambda pod: pod.status.start_time)
+        assess = fail if len(failed) == len(pods) else warn
+        return assess(
+            f"{len(failed)} of {count} failed their preflight: {newest.preflight_failure} "
+            f"(pod {newest.metadata.full_name})"
+        )
+    if warned := [pod for pod in pods if pod.preflight_warning]:
+        newest = max(warned, key=lambda pod: pod.status.start_time)
+        return warn(
+            f"{len(warned)} of {count} passed their preflight with a warning: {newest.preflight_warning} "
+            f"(pod {newest.metadata.full_name})",
+            _FIX_PREFLIGHT_WARNING,
+        )
+    return ok(count)
 
 
 def _describe_unknown_fabrics(

@@ -169,6 +169,10 @@ def lose_pool_beside_other_gpus(trees):
 
 
 CLIENT_CA = "--client-ca=/tls/ca.crt"
+READY = "railwright preflight 1 rail ready: rail0 mlx5_0 10.0.0.1 GID 3 mtu 9000"
+WARNED = (
+    "railwright preflight warning: rail0 mlx5_0: net1 has MTU 9000, less than 9216: raise the MTU"  # onFailure: warn
+)
 TCP = "apiVersion: railwright.io/v1alpha1\nfabrics: {plain: {transport: tcp}}\n"  # has no rails
 
 
@@ -195,6 +199,12 @@ OUTCOMES = [
     (add_preflights(1, label=""), "preflight", "fail", "1 of 1 recent pod failed"),
     (add_preflights(1, passing=2), "preflight", "warn", "1 of 3 recent pods failed"),
     (add_preflights(0, passing=2), "preflight", "ok", "2 recent pods"),
+    (add_preflights(0, passing=2, message=READY), "preflight", "ok", "2 recent pods"),
+    (add_preflights(0, passing=2, message=WARNED), "preflight", "warn",
+     f"2 of 2 recent pods passed their preflight with a warning: {WARNED} (pod train/rank-0)"),
+    (add_preflights(0, passing=1, message=f"{READY}; warning: memlock: is limited to 65536 bytes"), "preflight", "warn",
+     "1 of 1 recent pod passed their preflight with a warning: railwright preflight 1 rail ready"),
+    (add_preflights(1, passing=1, message=WARNED), "preflight", "warn", "1 of 2 recent pods failed"),
     (add_preflights(2, hours=2), "preflight", "skip", "no pod has started with a preflight in the last hour"),
 ]  # fmt: skip
 
