@@ -24,7 +24,9 @@ async def ranks_with_functions(installed, real_site):
         yield running
 
 
-async def test_the_virtual_function_of_each_pool_is_the_interface_of_its_rail(real_site, ranks_with_functions):
+async def test_each_rail_interface_of_a_pod_is_a_virtual_function_of_the_pool_of_the_rail(
+    real_site, ranks_with_functions
+):
     subnets = [f"10.56.{index}" for index in range(layout.FUNCTIONS)]
     addresses = [await rank.check_rails(subnets) for rank in ranks_with_functions]
     await ranks_with_functions[0].ping_rails(addresses[1])

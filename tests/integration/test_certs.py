@@ -1,4 +1,4 @@
-"""`railwright certs rotate` against a real API server where nothing is installed. test_check.py has a whole run."""
+"""`railwright certs rotate` against a real API server where railwright is not installed."""
 
 import asyncio
 import json

@@ -6,7 +6,9 @@ from plane import conditions, gangs, manifests
 from plane import site as sites
 
 
-async def test_a_client_certificate_is_accepted_only_on_the_paths_of_its_owner(plane, namespace, nodes, site):
+async def test_paths_of_kube_scheduler_refuse_callers_without_the_certificate_of_kube_scheduler(
+    plane, namespace, nodes, site
+):
     await nodes.make("free-0", rails=gangs.ONE_EACH)
     await site.policy(gangs.policy())
     certificates = plane.certificates

@@ -1,4 +1,4 @@
-"""The API server accepts pods with the additions of keys of a fabric that no other integration test uses."""
+"""The API server accepts injected pods of fabrics with rare keys, which no other integration test uses."""
 
 import json
 

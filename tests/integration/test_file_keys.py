@@ -1,4 +1,4 @@
-"""Found variables are read into a pod's environment (fileKeyRef): a real API server keeps the field."""
+"""Variables that preflight finds reach a pod's environment by `fileKeyRef`: a real API server keeps the field."""
 
 import peers
 import pytest

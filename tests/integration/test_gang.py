@@ -1,4 +1,4 @@
-"""A Volcano training job with one label: admitted, gang-placed and annotated. test_seeds.py compares its pods."""
+"""A Volcano training job with one label: admitted, gang-placed and annotated. test_seeds.py compares the pods."""
 
 import asyncio
 import json

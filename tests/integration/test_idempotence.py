@@ -1,4 +1,4 @@
-"""Other webhooks before and after railwright's in a real API server: each change is made once."""
+"""Other webhooks change pods before and after railwright's: each addition of railwright is made exactly once."""
 
 from collections import Counter
 

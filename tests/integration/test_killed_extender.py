@@ -1,6 +1,6 @@
 """The extender is killed during the placement of gangs by Volcano: it restarts at once, or later.
 
-The same under kube-scheduler is in test_kube_gangs.py.
+test_kube_gangs.py kills it while kube-scheduler places a gang.
 """
 
 import pytest

@@ -1,5 +1,5 @@
-"""Jobs in the queues of the real Kueue keep devices and annotations, its quotas count the devices, and it accepts the
-topologies that railwright writes.
+"""Jobs in the queues of the real Kueue keep their devices and annotations, Kueue's quotas count these devices, and
+Kueue accepts the topologies that railwright writes.
 
 Every job of fabric `ib` requests one leaf, and jobs of fabric `free` request none.
 """
@@ -178,7 +178,7 @@ async def test_a_stateful_set_gets_devices_but_no_topology_annotation(plane, nam
     assert list_limits(pods) == [PER_POD] * 2
 
 
-async def test_a_quota_counts_the_devices_of_waiting_jobs(plane, namespace, make_queue):
+async def test_a_job_waits_while_a_quota_lacks_the_devices_that_its_pods_will_request(plane, namespace, make_queue):
     await make_queue(["plain"], {**PLENTY, RAILS[1]: 3})
     await run(plane, namespace, build_job("first", 2, fabric="free"), 2)
     await plane.api.create(build_job("second", 2, fabric="free"), namespace=namespace)

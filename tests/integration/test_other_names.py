@@ -1,4 +1,4 @@
-"""An installation under another name and in another namespace: its servers work, and the check finds it."""
+"""An installation under another name and in another namespace: its servers work, and `railwright check` finds it."""
 
 import asyncio
 import contextlib

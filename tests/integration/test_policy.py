@@ -1,4 +1,4 @@
-"""The API server asks the running webhook about the policy: it refuses an invalid one, and warns about a valid one."""
+"""The API server asks the webhook about each policy: an invalid one is refused, a valid one may get warnings."""
 
 import pytest
 from plane import api, manifests, registration, waiting

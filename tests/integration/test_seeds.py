@@ -1,6 +1,4 @@
-"""Jobs of real deployments: with one label, the real controller and API server, they have the pods of the hand-written
-job.
-"""
+"""Jobs of real deployments on the real API server and controllers: one label gives the pods of the hand-written job."""
 
 import copy
 import dataclasses

@@ -44,7 +44,9 @@ async def test_in_mode_warn_a_label_only_on_the_job_changes_nothing_and_explain_
     assert "not injected, because the pod has no label railwright.io/fabric; " in out
 
 
-async def test_in_mode_warn_a_label_in_the_template_is_denied_and_explain_says_so(plane, denying_namespace, person):
+async def test_in_mode_warn_pods_with_a_label_from_the_template_are_denied_and_explain_says_so(
+    plane, denying_namespace, person
+):
     await person.allow("edit", denying_namespace)
     job = manifests.workload("Job", manifests.pod(fabric="ib", schedulerName="nobody"))
     code, out, err = await person("explain", "-", "-n", denying_namespace, stdin=json.dumps(job))

@@ -1,4 +1,4 @@
-"""Faults of the policy on the real API server: deleted, invalid. What is invalid: tests/unit/policy."""
+"""Faults of the policy on the real API server: a deleted one, and an invalid one."""
 
 import pytest
 import pytest_asyncio
@@ -45,7 +45,7 @@ async def assert_first_stays(plane, installed, admitted, event: str) -> None:
         assert answer.status == 200
 
 
-async def test_20_a_deleted_policy_stays_in_force_and_is_reported(plane, installed, admitted):
+async def test_20_a_deleted_policy_stays_in_force_and_its_deletion_is_reported(plane, installed, admitted):
     await plane.api.delete("ConfigMap", sites.CONFIGMAP, sites.NAMESPACE)
     await assert_first_stays(plane, installed, admitted, "the policy was deleted")
     await installed.policy(policy("2"))
@@ -53,7 +53,7 @@ async def test_20_a_deleted_policy_stays_in_force_and_is_reported(plane, install
     assert await admitted() == "2"
 
 
-async def test_21_an_invalid_policy_is_refused_as_a_whole(plane, installed, admitted):
+async def test_21_an_invalid_policy_is_reported_and_the_last_valid_one_stays_in_force(plane, installed, admitted):
     await installed.policy(policy("3", colour="red"))
     await assert_first_stays(plane, installed, admitted, "fabrics.ib.rails[0].colour")
     described = await plane.kubectl("describe", "configmap", sites.CONFIGMAP, "-n", sites.NAMESPACE)

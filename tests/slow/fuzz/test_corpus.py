@@ -1,4 +1,4 @@
-"""A short run without a fuzzer: every stored input, then the same mutations of them each time."""
+"""A short run without a fuzzer: every stored input, then mutations of them that are the same in each run."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Every row on recorded objects: a healthy cluster passes, and each defect fails only its own row."""
+"""The rows of `railwright check`: a healthy cluster passes each row, and each defect fails only its own row."""
 
 import datetime as dt
 
@@ -549,7 +549,7 @@ def test_uninjected_pods_of_a_namespace_that_the_webhook_excludes_are_not_named(
     assert find(trees, "uninjected").state is rows.State.OK
 
 
-def test_check_judges_malformed_objects_without_an_exception():
+def test_check_raises_no_exception_for_malformed_objects():
     trees = installations.healthy()
     trees["volcano"][0]["data"] = {"volcano-scheduler.conf": "tiers: [1, {plugins: [2, {name: extender}]}]"}
     for node in trees["nodes"]:

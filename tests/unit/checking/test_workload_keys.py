@@ -1,4 +1,4 @@
-"""Keys of railwright on stored workloads and namespaces that have no effect where they are."""
+"""`railwright check` names keys of railwright that have no effect on the workload or namespace that carries them."""
 
 import broken_installations
 import installations

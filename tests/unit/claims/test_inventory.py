@@ -154,7 +154,7 @@ def test_a_claim_does_not_count_for_a_pod_in_another_namespace(known):
     assert known.list_allocated_nodes(POD) == {"n1"}
 
 
-def test_a_claim_belongs_to_its_owner_only_if_the_owner_is_a_controlling_pod(known):
+def test_a_claim_counts_for_its_owner_only_if_the_owner_is_a_pod_and_the_controller(known):
     claim = devices.build_claim("c", {"nic": "dranet"}, pod_uid="u", allocated=[HELD])
     claim["status"]["reservedFor"] = []
     for change in ({"controller": False}, {"apiVersion": "example.com/v1"}):

@@ -229,7 +229,7 @@ def test_removed_gpu_requests_and_the_added_request_of_a_pod_with_claims_have_re
     assert "call the extender" in why["c: request of railwright.io/rails '0'"]
 
 
-def test_an_injected_pod_is_reported_as_unchanged(explain):
+def test_an_already_injected_pod_is_reported_as_unchanged(explain):
     tree = admitting.pod()
     (first,) = json.loads(explain(tree, options=("-o", "json"))[1])
     code, out, _ = explain(jsonpatch.apply_patch(tree, first["operations"]))
@@ -261,7 +261,7 @@ def test_a_manifest_may_come_from_standard_input_and_its_namespace_from_the_opti
     assert capsys.readouterr().out.startswith("Pod research/p\n")
 
 
-def test_a_file_without_pods_exits_2_and_is_named(explain):
+def test_explain_exits_2_and_names_a_file_without_pods(explain):
     code, out, err = explain({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}})
     assert (code, out) == (2, "")
     assert "m.yaml: contains no pod and no pod template" in err

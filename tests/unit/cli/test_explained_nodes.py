@@ -40,7 +40,7 @@ def test_a_node_without_the_requested_devices_has_no_score(render):
     assert lines[-1] == "1 of 1 node: 0 fit, 1 rejected"
 
 
-def test_all_causes_are_named_for_a_node_that_does_not_fit(render):
+def test_explain_pod_names_all_causes_why_a_node_does_not_fit(render):
     causes = {
         "reasons": [{"code": "NodeIneligible", "message": "cordoned"}],
         "rejection": {"code": "RailBroken", "message": "rail0 is broken"},

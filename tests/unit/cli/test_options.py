@@ -1,4 +1,4 @@
-"""The options that commands share: equal in all, as for kubectl."""
+"""Options that several commands share: each has one meaning in all of them, that of kubectl."""
 
 import pytest
 
@@ -115,7 +115,7 @@ def test_naming_standard_input_twice_is_an_error():
     ("text", "seconds"),
     [("5s", 5.0), ("2m", 120.0), ("1h", 3600.0), ("500ms", 0.5), ("0", 0.0), ("7", 7.0), ("1.5s", 1.5)],
 )
-def test_request_timeout_takes_the_times_that_kubectl_takes(text, seconds):
+def test_the_option_request_timeout_accepts_the_times_that_kubectl_accepts(text, seconds):
     arguments = PARSER.parse(["gangs", "--request-timeout", text])[1]
     assert arguments.request_timeout == seconds
 

@@ -83,7 +83,7 @@ def test_policy_validate_prints_lint_warnings_about_the_variables_of_a_valid_pol
     assert [line.partition(": ")[0] for line in result["warnings"]] == ["N10"]
 
 
-def test_an_unreadable_file_exits_2_and_says_why(tmp_path, capsys):
+def test_policy_validate_exits_2_and_says_why_a_file_is_unreadable(tmp_path, capsys):
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe\x00")
     for path, reason in ((tmp_path / "no", "No such file"), (binary, "not UTF-8")):

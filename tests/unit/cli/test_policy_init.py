@@ -93,7 +93,7 @@ def test_a_profile_has_a_fabric_for_each_shape():
         assert [shape.fabric for shape in profile.shapes] == list(profile.policy.document.fabrics)
 
 
-def test_without_a_profile_name_all_profiles_are_listed_one_in_a_line(capsys):
+def test_without_a_profile_name_all_profiles_are_listed_one_a_line(capsys):
     assert command_line.main(["policy", "init"]) == output.UNUSABLE
     listed = [line.split("  ")[1] for line in capsys.readouterr().err.splitlines() if re.match("  [a-z]", line)]
     assert listed == [profile.name for profile in profiles.list_profiles()]
@@ -114,7 +114,7 @@ def test_nodes_that_fit_a_shape_of_a_profile_get_the_fabric_of_that_shape(shape)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_missing_networks_and_resources_are_named(shape):
+def test_networks_and_resources_of_a_profile_that_the_cluster_lacks_are_named(shape):
     whole = simulated_clouds.build(shape)
     bare = whole | {kind: [] for kind in Kind if kind is not Kind.NODE}
     for node in bare[Kind.NODE]:
@@ -217,7 +217,7 @@ def test_nodes_without_a_network_for_their_resources_are_left_out_and_named():
     ) in text
 
 
-def test_networks_without_a_resource_are_named_because_they_may_be_the_rails():
+def test_networks_without_a_resource_are_named_as_possible_rails():
     shared = [network(f"lan{index}", "") for index in range(10)]
     named = "prod/lan0, prod/lan1, prod/lan2, prod/lan3, prod/lan4, prod/lan5, prod/lan6, prod/lan7 and 2 more, without"
     with pytest.raises(output.UnreadableError, match=f"Perhaps their rails are {named} annotation"):

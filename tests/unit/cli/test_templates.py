@@ -106,7 +106,7 @@ def test_a_workload_that_the_api_server_would_reject_is_named_with_its_position(
     ("text", "expected"),
     [("a: [", "is not YAML"), ("7", "expected an object"), ("kind: 7", "expected an object"), ("[]", "object")],
 )
-def test_a_file_that_is_no_manifest_is_named(text, expected):
+def test_an_error_about_a_file_that_is_no_manifest_names_the_file(text, expected):
     with pytest.raises(output.UnreadableError, match=r"^FILE: ") as error:
         object_files.read_manifest(text, "FILE")
     assert expected in str(error.value)

@@ -46,7 +46,9 @@ def write_log(tmp_path):
         ("quiet", 2, "cannot tell: the logs have no line of NCCL about a network: run with NCCL_DEBUG=INFO"),
     ],
 )
-def test_verify_prints_one_line_with_the_result_and_exits_with_its_code(verify, write_log, log, code, begins):
+def test_verify_prints_one_line_with_the_result_and_has_an_exit_code_for_each_result(
+    verify, write_log, log, code, begins
+):
     status, out, _ = verify(write_log(log))
     assert status == code
     assert out.count("\n") == 1

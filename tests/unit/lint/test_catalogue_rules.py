@@ -33,7 +33,7 @@ def test_a_number_is_reported_if_it_is_not_plain_decimal(value, code):
     assert [row.name for row in NUMBERS if code not in codes(row.name, value)] == []
 
 
-def test_a_hostile_name_or_value_is_shown_short_and_escaped():
+def test_a_hostile_name_or_value_is_shortened_and_escaped_in_a_finding():
     name = "NCCL_\x1b[31m" + "x" * 5000
     (finding,) = engine.check_ranks(pages.build_ranks({"settings": {name: "\n" * 5000}}))
     assert finding.message.isprintable()

@@ -1,4 +1,4 @@
-"""Settings on command lines."""
+"""NCCL's variables in the command lines and shell scripts of containers, as lint reads them."""
 
 import time
 
@@ -47,7 +47,7 @@ def test_a_script_is_read_after_any_shell_whose_flags_include_c(shell, flag):
 
 
 @pytest.mark.parametrize("value", ["$(hostname)", "${X}", "$X", "`id`", '"$X"'])
-def test_a_value_that_a_shell_would_compute_is_unknown(value):
+def test_lint_treats_a_value_that_a_shell_would_compute_as_unknown(value):
     assert list_exported("bash", "-c", f"export NCCL_HOSTID={value}")[0] == ("NCCL_HOSTID", None)
     (passed,) = commands.read_settings(("mpirun", "-x", f"NCCL_HOSTID={value}")).passed
     assert (passed.name, passed.value) == ("NCCL_HOSTID", None)

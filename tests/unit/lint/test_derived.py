@@ -1,4 +1,4 @@
-"""No rule reports an error or a warning about derived settings, for all transports and facts."""
+"""No rule reports an error or a warning about the variables that railwright derives, for any transport and facts."""
 
 import hypothesis
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Rank contexts of pods: the settings that count, in their order of precedence."""
+"""Rank contexts: the NCCL settings that have an effect in each rank's container, by their precedence."""
 
 import admitting
 import pytest
@@ -37,7 +37,7 @@ def test_nccl_conf_is_read_only_in_a_container_that_mounts_it():
     ]
 
 
-def test_a_variable_that_mpirun_passes_by_name_has_the_value_of_its_container():
+def test_a_variable_that_mpirun_passes_by_name_has_the_value_from_the_env_of_its_container():
     tree = admitting.pod(
         admitting.gpus(
             8, command=["mpirun", "-x", "NCCL_IB_SL", "-x", "NCCL_DEBUG"], env=build_variables(NCCL_IB_SL="9")
@@ -94,7 +94,7 @@ def test_interfaces_are_unknown_with_host_network_or_resource_claims(more):
     assert ranks(admitting.pod(admitting.gpus(8), label=None, **more)).fabric_context.interfaces is None
 
 
-def test_an_opted_in_pod_is_not_reported_for_settings_that_the_webhook_will_add():
+def test_an_opted_in_pod_is_not_reported_for_lacking_variables_that_the_webhook_adds():
     networks = {"k8s.v1.cni.cncf.io/networks": "a"}
     opted = engine.check_ranks(ranks(admitting.pod(admitting.gpus(8), annotations=networks)))
     alone = engine.check_ranks(ranks(admitting.pod(admitting.gpus(8), annotations=networks, label=None)))

@@ -200,7 +200,7 @@ def test_code_and_admission_policy_have_the_same_annotation_limit_and_namespaces
 
 
 @pytest.mark.parametrize("name", ["railwright-webhook", "railwright-extender", "railwright-certs"])
-def test_startup_probes_allow_three_minutes(name):
+def test_startup_probes_give_a_server_three_minutes_to_start(name):
     container = pod_of(name)["containers"][0]
     startup = container["startupProbe"]
     assert startup["httpGet"] == container["livenessProbe"]["httpGet"]  # readiness may wait for the cluster

@@ -71,7 +71,7 @@ def test_an_idle_rail_is_named_with_its_pod():
     assert none.line.endswith("idle: rail0 (mlx5_0) of w-1, rail1 (mlx5_1) of w-1")
 
 
-def test_counters_tell_tcp_from_an_idle_job():
+def test_counters_distinguish_tcp_from_an_idle_job():
     start = read({"mlx5_0": (0, 0), "mlx5_1": (0, 0)}, found=TWO)
     over_tcp = read({"mlx5_0": (9, 0), "mlx5_1": (0, 0)}, eth0=10**9, net1=10**9, uptime=15, found=TWO)
     report = counters.assess_traffic({"w-0": (start, over_tcp)}, {})

@@ -1,4 +1,4 @@
-"""A line of a log may have any length: the time to read it grows with its length, and no number overflows."""
+"""A line of a log may have any length: the time to read it grows linearly, and no number overflows."""
 
 import time
 

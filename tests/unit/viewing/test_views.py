@@ -51,7 +51,7 @@ def view(cluster, capsys):
 # --- gangs ------------------------------------------------------------------------------------------------
 
 
-def test_each_gang_has_its_size_placement_bandwidth_and_reason(view):
+def test_each_gang_is_printed_with_its_size_placement_bandwidth_and_reason(view):
     code, out, _ = view("gangs", "-o", "wide")
     head, placed, waiting = out.splitlines()
     assert code == 0, "one waits"
