@@ -284,7 +284,7 @@ async def test_the_quota_for_critical_pods_is_created_on_gke_or_by_a_value(helm)
         assert any(kind == "ResourceQuota" for _, kind, _, _ in left) is expected, options
 
 
-async def test_network_policies_can_be_left_out(helm):
+async def test_network_policies_are_left_out_if_a_chart_value_says_so(helm):
     left = await render_chart(helm, "--set=networkPolicy.enabled=false")
     assert not [key for key in left if key[1] == "NetworkPolicy"]
 

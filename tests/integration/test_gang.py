@@ -59,7 +59,7 @@ async def run(plane, name: str, count: int) -> list[dict]:
     return await conditions.wait_running(plane.api, "prod", f"{gangs.VOLCANO_JOB}={name}", count)
 
 
-async def test_a_labelled_job_is_placed_on_the_leaf_with_room_for_all_pods(plane, nodes, prod, site, namespace):
+async def test_a_labelled_job_is_placed_in_the_leaf_with_room_for_all_pods(plane, nodes, prod, site, namespace):
     await arrange(plane, nodes, namespace)
     await site.install(POLICY, "prod")
     extender = await site.install_extender(POLICY)

@@ -184,7 +184,7 @@ def test_the_cost_of_any_two_large_fields_of_a_pod_is_bounded(check_pods):
     check_pods(rows, 20)
 
 
-def test_the_cost_of_a_label_or_annotation_that_is_read_is_bounded(by, check_pods):
+def test_the_cost_of_a_label_or_annotation_that_railwright_reads_is_bounded(by, check_pods):
     read = response_cache.PlanInputs(by.document)
     rows = read_keys.list_pods(BASE, sorted({*KEYS, *response_cache.LABELS, *read.annotations}))
     check_pods(rows, 15)

@@ -49,7 +49,7 @@ def test_a_healthy_cluster_passes_every_row(change):
 
 
 @pytest.mark.parametrize("name", ["no namespace", "namespace going", "no webhook"])
-def test_a_missing_namespace_or_webhook_skips_all_later_rows(name):
+def test_all_later_rows_are_skipped_if_the_namespace_or_the_webhook_is_missing(name):
     change, anchor, _, _ = BREAKS[name]
     trees = installations.healthy()
     change(trees)

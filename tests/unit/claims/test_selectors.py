@@ -71,7 +71,7 @@ def test_false_and_zero_are_different_attribute_values():
     assert [select(f"{NIC}.rdma == {text}", nic(rdma=False)) for text in ("0", "false")] == [False, True]
 
 
-def test_an_expression_that_railwright_writes_can_be_read_back():
+def test_expressions_that_railwright_writes_can_be_parsed_again():
     assert select(selectors.build_expression("dra.net/rdmaDevice", ["mlx5_0"]), nic(rdmaDevice="mlx5_0"))
     assert not select(selectors.build_expression("dra.net/port", [1]), nic(port=True))
     path = 'device.attributes["dra.net"].port'

@@ -31,7 +31,7 @@ def run(command, stdout):
     [("check", "--explain"), SCHEMA, ("dashboard", "--snapshot", "snapshot.json", "--policy", "policy.yaml")],
     ids=lambda command: command[0],
 )
-def test_a_closed_pipe_ends_a_command_silently_with_141(command, tmp_path):
+def test_a_closed_pipe_ends_a_command_without_output_and_with_exit_code_141(command, tmp_path):
     varied_clusters.Vista(1, 1, 1).write(tmp_path)
     reading, writing = os.pipe()
     os.close(reading)

@@ -23,7 +23,7 @@ items:
 """
 
 
-def test_a_snapshot_gives_the_objects_of_documents_and_lists_by_kind():
+def test_a_snapshot_has_the_objects_of_all_documents_and_lists_by_kind():
     result = snapshots.read(NODES)
     assert [node.metadata.name for node in result["Node"]] == ["a", "b"]
     assert result["Node"][0].status.allocatable == {"cpu": 4, "nvidia.com/gpu": "8"}

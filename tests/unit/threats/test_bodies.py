@@ -134,7 +134,7 @@ async def assert_malformed(build, paths, body: bytes) -> None:
             assert (status, bool(answer["error"]["reason"])) == (400, True), path
 
 
-async def test_volcano_callbacks_whose_failure_volcano_counts_as_success_get_404():
+async def test_volcano_verbs_that_the_extender_does_not_offer_get_404():
     async with test_utils.TestClient(test_utils.TestServer(build_extender())) as client:
         for verb in ("jobready", "jobReady", "ready", "jobenqueueable", "reclaimable", "preemptable"):
             assert (await post(client, f"/volcano/{verb}", b'{"job": {}}'))[0] == 404, verb

@@ -142,7 +142,7 @@ def test_t14_service_accounts_may_change_only_named_objects(account):
                     assert named, f"{account} may {verb} every one of {resource} in {names.NAMESPACE}"
 
 
-def test_t05_roles_for_users_only_read():
+def test_t05_roles_for_users_grant_only_read_access():
     bound = {binding["roleRef"]["name"] for kind in ("RoleBinding", "ClusterRoleBinding") for binding in objects(kind)}
     aggregated = []
     for role in (*objects("Role"), *objects("ClusterRole")):

@@ -195,7 +195,7 @@ def test_networks_over_tcp_do_not_count_as_rdma(network):
     assert assess_logs(rank("w-0", 0, network=network), rank("w-1", 1, network=network)).state == report.TCP
 
 
-def test_an_unknown_network_plugin_is_rdma_only_if_it_lists_devices():
+def test_an_unknown_network_plugin_counts_as_rdma_only_if_its_log_lists_devices():
     unknown = [rank(f"w-{at}", at, network="Warp", channels=("0",)) for at in (0, 1)]
     assert assess_logs(*unknown).state == report.UNKNOWN
     known = [rank(f"w-{at}", at, network="Warp", using=hcas(0), channels=("0",)) for at in (0, 1)]
