@@ -98,7 +98,7 @@ async def explain(plane, extender, namespace, pods) -> dict:
     ],
     ids=["hard, spine", "soft"],
 )
-async def test_a_gang_stays_in_the_hyper_node_of_its_constraint(
+async def test_a_gang_stays_in_one_hyper_node_of_the_tier_in_its_constraint(
     plane, namespace, tree, volcano_gangs, constraint, size, leaves, spines
 ):
     pods = await volcano_gangs.run("gang", size, networkTopology=constraint)

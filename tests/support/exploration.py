@@ -1,6 +1,6 @@
 """Chooses how many cases a test tries: few by default, many in `make test-slow PARTS=examples`.
 
-A test that chooses has the mark `examples`, if it does not use hypothesis.
+A test that calls `choose` needs the mark `examples`, unless it uses hypothesis.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Passes objects of an API server to a server's watch, for tests of their cost."""
+"""Sends objects through a server's watch as the API server does, to measure what they cost the server."""
 
 import asyncio
 import contextlib
