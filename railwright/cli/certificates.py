@@ -41,10 +41,10 @@ def rotate_certificates(arguments: argparse.Namespace) -> int:
         return cluster_access.run_with_client(arguments, functools.partial(rotate_once, arguments))
     logs.configure_logging()
 
-    async def watch(client: clients.Client) -> int:
+    async def run_watcher(client: clients.Client) -> int:
         return await Watcher(arguments, client, _build_rotator(arguments, client)).run(arguments.ops_listen)
 
-    return cluster_access.run_with_client(arguments, watch)
+    return cluster_access.run_with_client(arguments, run_watcher)
 
 
 def _build_rotator(arguments: argparse.Namespace, client: clients.Client) -> installation.Rotator:

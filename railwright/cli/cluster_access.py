@@ -77,13 +77,13 @@ async def call_for_each(
     """
     semaphore = asyncio.Semaphore(at_once)
 
-    async def take_turn(item: _Item) -> _Result:
+    async def call_in_turn(item: _Item) -> _Result:
         async with semaphore:
             result = await call(item)
         advance()
         return result
 
-    return await asyncio.gather(*map(take_turn, items))
+    return await asyncio.gather(*map(call_in_turn, items))
 
 
 async def list_if_allowed(client: clients.Client, path: str, view: Any) -> list[Any] | None:

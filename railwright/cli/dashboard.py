@@ -78,14 +78,14 @@ async def serve_page(
 ) -> None:
     """Serve the page until SIGINT or SIGTERM. Print the URL, and with `is_opened` open it in a browser."""
 
-    def announce(addresses: Mapping[str, settings.Address]) -> None:
+    def announce_url(addresses: Mapping[str, settings.Address]) -> None:
         url = f"http://{addresses['']}/"
         print(f"dashboard: {url}  (Ctrl-C to stop)", flush=True)
         if is_opened and not webbrowser.open(url):
             print(f"railwright dashboard: no browser found; open {url}", file=sys.stderr)
 
     app = application.build_application(feed, _allow_everyone, loopback=at.is_loopback)
-    await ports.serve_ports([ports.Port("", at, app)], tasks, announce)
+    await ports.serve_ports([ports.Port("", at, app)], tasks, announce_url)
 
 
 async def _allow_everyone(_authorization: str, _peer: str) -> None:

@@ -179,7 +179,7 @@ def _read_trainer(root: Mapping[str, Any], path: Path) -> Iterator[Template]:
 
 
 def _find_templates(node: Any, path: Path, part: str = "", label: Any = None) -> Iterator[Template]:
-    """Yield the pod templates in a part of a document. `part` and `label` are those of its closest parents."""
+    """Yield the pod templates in a part of a document. `part` and `label` are from its closest parents."""
     if isinstance(node, list):
         for index, entry in enumerate(node):
             fields = entry if isinstance(entry, dict) else {}

@@ -329,7 +329,7 @@ def _build_job_context(
     launchers: Sequence[_InjectedTemplate],
     item: Object,
 ) -> rank_contexts.JobContext:
-    """Return the job of a template, as rules read it. `launchers` are its other templates whose mpirun starts ranks."""
+    """Return the job of a template, as rules read it. `launchers` are other templates whose mpirun starts its ranks."""
     return rank_contexts.JobContext(
         use=one.use,
         networks=rank_contexts.parse_pod_networks(one.pod, item.namespace),
@@ -378,7 +378,7 @@ def _find_line(
 
 @functools.lru_cache(maxsize=16)  # a command may have thousands of settings, each with a finding
 def _index_names(words: yaml.Node | None) -> Mapping[str, int]:
-    """Return the line on which each name is first in a command. Only a literal block keeps the lines of its text."""
+    """Return the line of each name's first use in a command: in other words than literal blocks, their first line."""
     lines: dict[str, int] = {}
     for item in words.value if isinstance(words, yaml.SequenceNode) else ():
         if isinstance(item, yaml.ScalarNode):

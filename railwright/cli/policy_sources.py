@@ -44,8 +44,8 @@ async def fetch_policy(
 ) -> tuple[model.Policy, str]:
     """Return the policy in force in the cluster, and the name of its ConfigMap. Raise UnreadableError or ClusterError.
 
-    While the policy is invalid, the last valid policy is in force, and a note is printed. `role` is the role that has
-    the right to read the policy, for the message to a caller without it.
+    While the policy is invalid, the last valid policy is in force, and a note is printed. `role` is the role with
+    the right to read the policy, for the message to a caller who lacks this right.
     """
     try:
         result = await find_policy(client)

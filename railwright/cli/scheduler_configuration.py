@@ -115,7 +115,7 @@ _WITHOUT_CLUSTER = (
 def print_scheduler_configuration(arguments: argparse.Namespace) -> int:
     """Print the configuration of kube-scheduler or Volcano and return 0. Raise UnreadableError or ClusterError.
 
-    Read from a cluster, it has the address of the extender's Service and the CA, because kube-scheduler often runs on
+    Without --policy, it has the IP address of the extender's Service and the CA, because kube-scheduler often runs on
     the host network: kubeadm's static pod uses the host's resolver, which does not know the names of Services.
     """
     if arguments.policy:
@@ -146,7 +146,7 @@ def _list_rails_without_resource(document: model.PolicyDocument) -> Sequence[str
 
 def _print_missing_resources(rails: Sequence[str], fix: str) -> None:
     output.print_note(
-        f"the resources of {text.join_first(rails, 5)} are missing, because only their networks name them; state "
+        f"managedResources lacks the resources of {text.join_first(rails, 5)}, which only their networks name; state "
         f"`resource` of these rails, or {fix}"
     )
 

@@ -173,13 +173,13 @@ def enable_webhooks(arguments: argparse.Namespace) -> int:
 
 
 def _switch_installation(arguments: argparse.Namespace, act: Callable[[Switch], Awaitable[None]]) -> int:
-    async def select_and_act(client: clients.Client) -> None:
+    async def select_and_switch(client: clients.Client) -> None:
         namespace = await cluster_access.select_installation(client, arguments.namespace)
         from railwright.cluster import installed_names as names  # after the selection, which determines them
 
         await act(Switch(client, namespace or names.NAMESPACE, names.INSTALLATION, is_dry_run=arguments.dry_run))
 
-    cluster_access.run_with_client(arguments, select_and_act)
+    cluster_access.run_with_client(arguments, select_and_switch)
     return output.OK
 
 

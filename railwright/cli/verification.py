@@ -204,7 +204,7 @@ def _verify_counters(arguments: argparse.Namespace, kind: str, name: str) -> int
     """Read the counters of each rank twice, and report the traffic in between."""
     namespace, name = job_pods.resolve_name(arguments, kind, name)
 
-    async def measure(client: clients.Client) -> counters.Report:
+    async def measure_traffic(client: clients.Client) -> counters.Report:
         pods = await job_pods.find_pods(client, namespace, kind, name)
         pods = [pod for pod in pods if intent.read_record(pod).rails] or pods  # a launcher has none
         started = [pod for pod in pods if pod.status.phase != job_pods.PENDING and not pod.preflight_failure]
@@ -224,7 +224,7 @@ def _verify_counters(arguments: argparse.Namespace, kind: str, name: str) -> int
         unread = [pod.metadata.name for pod in pods if pod.metadata.name not in readings]
         return counters.assess_traffic(readings, expected, unread)
 
-    result = cluster_access.run_with_client(arguments, measure)
+    result = cluster_access.run_with_client(arguments, measure_traffic)
     code = _print_report(result, arguments)
     if not formats.is_document(arguments.output):
         for rail in dict.fromkeys(traffic.rail for traffic in result.rails):

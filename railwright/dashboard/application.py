@@ -1,7 +1,7 @@
 """Serves the dashboard: its page to anybody, the overview to authorized readers.
 
-The routes are read-only. The page itself contains nothing about the cluster; data needs the guard's permission, at each
-request. On loopback the Host header must be loopback too, so that no web site can reach the port under its own name
+The routes are read-only. The page itself contains nothing about the cluster; each request for data needs the guard's
+permission. On loopback the Host header must be loopback too, so that no web site can reach the port under its own name
 (DNS rebinding).
 
 The page asks for the overview every two seconds. The overview is one JSON, computed when a reader asks, at most once a
@@ -142,7 +142,7 @@ async def send_explanation(request: web.Request) -> web.Response:
     """Answer GET /api/why with the reasons why a gang or a pod is, or is not, on a node."""
     await _check_permission(request)
     query, builder = request.query, request.app[_FEED].builder
-    explanation = builder.explain(query.get("gang") or query.get("pod", ""), query.get("node", ""))
+    explanation = builder.explain_node_score(query.get("gang") or query.get("pod", ""), query.get("node", ""))
     if explanation is None:
         raise application.HttpError(404, "no such gang, pod or node: it may have been deleted")
     return application.build_response(msgspec.json.encode(explanation))

@@ -46,7 +46,7 @@ async def test_managed_resources_include_those_that_only_a_network_names(cluster
     cluster.fault = lambda request: 403 if request.path == NETWORKS else None
     code, out, err = await run("policy", "scheduler-config")
     assert (code, list_managed(out)) == (0, ["nvidia.com/rail1"])
-    assert "resources of fabrics.roce.rails rail0 are missing" in err
+    assert "managedResources lacks the resources of fabrics.roce.rails rail0" in err
     assert "state `resource` of these rails, or get the right to list network-attachment-definitions" in err
 
 
@@ -56,7 +56,7 @@ def test_with_a_policy_file_a_note_names_rails_whose_resource_is_unknown(tmp_pat
     assert main(["policy", "scheduler-config", "--policy", str(file)]) == 0
     out, err = capsys.readouterr()
     assert list_managed(out) == ["nvidia.com/rail1"]
-    assert "resources of fabrics.roce.rails rail0 are missing, because only their networks name them; state `res" in err
+    assert "resources of fabrics.roce.rails rail0, which only their networks name; state `res" in err
     file.write_text(POLICY.replace("network: prod/rail0", "resource: a.com/b"))
     assert main(["policy", "scheduler-config", "--policy", str(file)]) == 0
     assert "are missing" not in capsys.readouterr().err

@@ -38,10 +38,10 @@ def _list_device_pools(fabric: model.Fabric) -> list[str]:
 
 def _list_accelerated_nodes(snapshot: Snapshot) -> list[object_info.NodeInfo]:
     """Return the nodes with at least one accelerator, healthy or not."""
-    return [node for node in snapshot.cluster.nodes.values() if _has_device_of(node, snapshot.accelerators)]
+    return [node for node in snapshot.cluster.nodes.values() if _has_device(node, snapshot.accelerators)]
 
 
-def _has_device_of(node: object_info.NodeInfo, names_of_resources: Iterable[str]) -> bool:
+def _has_device(node: object_info.NodeInfo, names_of_resources: Iterable[str]) -> bool:
     """True if a node has at least one device of these resources, healthy or not."""
     return any(node.capacity.get(name) or node.allocatable.get(name) for name in names_of_resources)
 
@@ -49,7 +49,7 @@ def _has_device_of(node: object_info.NodeInfo, names_of_resources: Iterable[str]
 def list_nodes(snapshot: Snapshot, fabric: model.Fabric) -> list[object_info.NodeInfo]:
     """Return the nodes with accelerators and, if the fabric has device pools, with at least one pool."""
     pools = _list_device_pools(fabric)
-    return [node for node in _list_accelerated_nodes(snapshot) if not pools or _has_device_of(node, pools)]
+    return [node for node in _list_accelerated_nodes(snapshot) if not pools or _has_device(node, pools)]
 
 
 @row(
@@ -122,7 +122,7 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Result:
             f"check the pods of the device plugins, and `accelerators` in the policy: {rows.EDIT_POLICY}",
         )
     others = [pool for other in list_fabrics(snapshot).values() for pool in _list_device_pools(other)]
-    nodes = [node for node in with_accelerators if _has_device_of(node, pools) or not _has_device_of(node, others)]
+    nodes = [node for node in with_accelerators if _has_device(node, pools) or not _has_device(node, others)]
     missing = [
         f"{node.name} lacks {text.join_first(lacking, 2)}"
         for node in nodes

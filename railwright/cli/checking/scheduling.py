@@ -163,7 +163,7 @@ def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Result:
 def _describe_unanswered(snapshot: Snapshot, injected: Sequence[views.Pod]) -> str:
     """Return text that names the pods which were placed although the extender has answered no scheduler.
 
-    Return "" if there are none, or unless the metrics of all pods of the extender could be read.
+    Return "" if there are none, or if the metrics of one of the extender's pods could not be read.
     """
     asked = snapshot.list_server_pods(EXTENDER)
     answered = [snapshot.scheduler_requests.get(get_value(pod, "metadata", "name")) for pod in asked]

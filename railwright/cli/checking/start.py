@@ -20,10 +20,12 @@ def run_check(arguments: argparse.Namespace) -> int:
         from railwright.cli.checking import command
 
         return command.explain_row(arguments.explain)
-    return cluster_access.run_with_client(arguments, functools.partial(_check, arguments), call_seconds=_CALL_SECONDS)
+    return cluster_access.run_with_client(
+        arguments, functools.partial(_check_cluster, arguments), call_seconds=_CALL_SECONDS
+    )
 
 
-async def _check(arguments: argparse.Namespace, client: clients.Client) -> int:
+async def _check_cluster(arguments: argparse.Namespace, client: clients.Client) -> int:
     problem = ""
     with output.show_progress("finding the installation"):
         try:

@@ -111,7 +111,7 @@ class Match(NamedTuple):
     present: int
 
 
-class _Section(NamedTuple):
+class _FabricSection(NamedTuple):
     """A fabric of the printed policy: its name, nodes, keys, and the comments above it."""
 
     name: str
@@ -161,7 +161,7 @@ def derive_policy(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> s
     matched: dict[tuple[str, str], list[tuple[node_views.Node, Match]]] = {}
     others: dict[tuple[object, ...], list[node_views.Node]] = {}
     for node in cluster.objects[Kind.NODE]:
-        match, gpus = find_match(node, cluster, candidates), _count_accelerators(node)
+        match, gpus = find_shape_match(node, cluster, candidates), _count_accelerators(node)
         if match is not None:
             matched.setdefault((match.profile.name, match.shape.fabric), []).append((node, match))
         elif gpus:
@@ -177,7 +177,7 @@ def derive_policy(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> s
         count = text.format_count(len(cluster.objects[Kind.NODE]), "node")
         none = f"None of {count} has {' or '.join(ACCELERATORS)}; list others in `accelerators` of a policy."
         has_resources = any(_list_resources(members[0]) for members in others.values())
-        unless = ", if none of these resources is theirs," if has_resources else ","
+        unless = ", unless one of these resources is theirs," if has_resources else ","
         install = f"Install the device plugin or DRA driver of the NICs{unless} or"
         raise output.UnreadableError(
             f"no fabric can be derived from the cluster. {' '.join(gaps or [none])} {install} {_ADVICE}"
@@ -194,7 +194,7 @@ def derive_policy(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> s
 # --- nodes that a profile fits ------------------------------------------------------------------------------
 
 
-def find_match(node: node_views.Node, cluster: Cluster, candidates: Sequence[profiles.Profile]) -> Match | None:
+def find_shape_match(node: node_views.Node, cluster: Cluster, candidates: Sequence[profiles.Profile]) -> Match | None:
     """Return the shape that fits a node with the fewest unmet needs, then with the most met needs; None if none fits.
 
     A shape that names no instance types fits a node with the cloud's label on which all needs of its fabric are met. If
@@ -212,7 +212,7 @@ def find_match(node: node_views.Node, cluster: Cluster, candidates: Sequence[pro
             if is_other or is_elsewhere or (shape.instances and labels.get(INSTANCE_TYPE) not in shape.instances):
                 continue
             needs = [need for need in list_needs(fabric) if need.kind not in cluster.unread]
-            amounts = {need: _get_amount(node, need.name) for need in needs if need.amount}
+            amounts = {need: _count_devices(node, need.name) for need in needs if need.amount}
             is_left = any(amount > need.amount for need, amount in amounts.items() if "shared" not in need.name)
             if not shape.instances and not shape.label and is_left:
                 continue
@@ -241,7 +241,7 @@ def list_needs(fabric: model.Fabric) -> list[Need]:
     return needs
 
 
-def _build_shape_section(members: Sequence[tuple[node_views.Node, Match]]) -> _Section:
+def _build_shape_section(members: Sequence[tuple[node_views.Node, Match]]) -> _FabricSection:
     """Return the fabric of a profile's shape for the nodes that it fits, with a comment on each unmet need."""
     match, nodes = members[0][1], [node for node, _ in members]
     missing = collections.Counter(need for _, match in members for need in match.missing)
@@ -256,7 +256,7 @@ def _build_shape_section(members: Sequence[tuple[node_views.Node, Match]]) -> _S
         where = "" if count == len(nodes) else " on " + text.format_count(len(nodes), "node", part=count)
         comments.append(f"MISSING{where}: {need}.")
     fabric = yaml.safe_load(match.profile.text)["fabrics"][match.shape.fabric]
-    return _Section(match.shape.fabric, nodes, fabric, comments)
+    return _FabricSection(match.shape.fabric, nodes, fabric, comments)
 
 
 # --- nodes that no profile fits -----------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def _list_rails(node: node_views.Node, cluster: Cluster) -> list[str]:
     networks, and no network has more rails than the node has devices.
     """
     gpus = _count_accelerators(node)
-    amounts = {name: amount for name in cluster.pools if (amount := _get_amount(node, name))}
+    amounts = {name: amount for name in cluster.pools if (amount := _count_devices(node, name))}
     moved = [name for name in amounts if any(map(_MOVING.search, cluster.pools[name].plugins))]
     rails = {name: amounts[name] for name in moved}
     if sum(rails.values()) > 2 * gpus:
@@ -278,7 +278,7 @@ def _list_rails(node: node_views.Node, cluster: Cluster) -> list[str]:
     return [name for name in amounts for _ in range(rails.get(name, 1))]
 
 
-def _build_network_section(nodes: Sequence[node_views.Node], rails: Sequence[str], cluster: Cluster) -> _Section:
+def _build_network_section(nodes: Sequence[node_views.Node], rails: Sequence[str], cluster: Cluster) -> _FabricSection:
     """Return a fabric for nodes that no profile fits. `rails` has the resource of each rail."""
     networks = [cluster.pools[resource] for resource in rails]
     plugins = {plugin for network in networks for plugin in network.plugins}
@@ -312,7 +312,7 @@ def _build_network_section(nodes: Sequence[node_views.Node], rails: Sequence[str
         fabric["placement"] = {"preset": preset}
     else:
         comments.append("Not known: placement.domains, the labels that name the switches of a node, closest first.")
-    return _Section("rdma", nodes, fabric, comments)
+    return _FabricSection("rdma", nodes, fabric, comments)
 
 
 def _list_resources(node: node_views.Node) -> list[str]:
@@ -345,8 +345,8 @@ def _describe_networks_without_resource(cluster: Cluster) -> str:
 # --- the document -------------------------------------------------------------------------------------------
 
 
-def _format_policy(sections: Sequence[_Section], gaps: Sequence[str]) -> Iterator[str]:
-    named: dict[str, _Section] = {}
+def _format_policy(sections: Sequence[_FabricSection], gaps: Sequence[str]) -> Iterator[str]:
+    named: dict[str, _FabricSection] = {}
     for section in sections:
         named[f"{section.name}-{len(named)}" if section.name in named else section.name] = section
     largest = max(named, key=lambda name: len(named[name].nodes))
@@ -355,7 +355,7 @@ def _format_policy(sections: Sequence[_Section], gaps: Sequence[str]) -> Iterato
     yield f"defaultFabric: {largest}" + (
         "  # the fabric of most nodes; jobs for other nodes name theirs" if len(named) > 1 else ""
     )
-    offered = {name for section in sections for name in ACCELERATORS if _get_amount(section.nodes[0], name)}
+    offered = {name for section in sections for name in ACCELERATORS if _count_devices(section.nodes[0], name)}
     if offered - {ACCELERATORS[0]}:  # the policy's default
         yield f"accelerators: [{', '.join(sorted(offered))}]"
     yield "fabrics:"
@@ -383,7 +383,7 @@ def _format_nodes(nodes: Sequence[node_views.Node]) -> str:
     return f"{text.format_count(len(nodes), 'node')} ({text.join_first([node.metadata.name for node in nodes], 2)})"
 
 
-def _get_amount(node: node_views.Node, resource: str) -> int:
+def _count_devices(node: node_views.Node, resource: str) -> int:
     """Return how many devices of a resource a node has, healthy or not."""
     amounts: Mapping[str, views.RawQuantity] = {**node.status.allocatable, **node.status.capacity}
     return quantity.read_units(amounts.get(resource, 0))
@@ -391,4 +391,4 @@ def _get_amount(node: node_views.Node, resource: str) -> int:
 
 def _count_accelerators(node: node_views.Node) -> int:
     """Return how many accelerators a node has."""
-    return sum(_get_amount(node, name) for name in ACCELERATORS)
+    return sum(_count_devices(node, name) for name in ACCELERATORS)

@@ -119,7 +119,7 @@ def build_pod(name: str, namespace: str, node: str, requests: Mapping[str, str])
 
 
 def admit_and_place(cluster: Cluster) -> Outcome:
-    """Admit the job's pods, and place them with railwright and, at random, without."""
+    """Admit the job's pods, and place them twice: with railwright, and at random."""
     pods = list(_build_pods(cluster.job))
     caches = previews.fill_caches(snapshots.read(_format_list(cluster.objects)))
     admitted = [previews.preview_admission(pod, cluster.policy, caches).after for pod in pods]
@@ -145,7 +145,7 @@ def _build_pods(job: Tree) -> Iterator[templates.Template]:
 def _choose_nodes(cluster: Cluster, pods: Sequence[Tree]) -> list[str]:
     """Return the node of each pod of the gang, as Volcano chooses: score the idle nodes, take one of the best.
 
-    A pod takes all GPUs of its node, and Volcano's own scores of idle nodes are equal.
+    A pod takes all GPUs of its node, and Volcano's own scores of idle nodes are equal, so the extender's decide.
     """
     state = _fill_state(cluster, pods)
     placement, memory = engine.PlacementEngine(state.cluster), gang_memory.EMPTY

@@ -155,7 +155,7 @@ def _format_outcome(preview: previews.AdmissionPreview) -> str:
         return f"not injected: {preview.message}"
     if not preview.fabric:
         return f"unchanged: {preview.no_opt_in or 'the pod did not opt in (no label railwright.io/fabric, or `none`)'}"
-    effect = "injected" if preview.operations else "unchanged, the pod has everything already"
+    effect = "injected" if preview.operations else "unchanged, because the pod already has all that admission adds"
     if _is_only_recorded(preview):
         cause = preview.skipped.get("rails")
         effect = f"nothing is injected{f': {cause.message}' if cause else ''}; only the record is written"

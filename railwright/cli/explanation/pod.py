@@ -32,7 +32,7 @@ _STATES = {_ENDED: "ended ({phase})", _SCHEDULED: "scheduled on {node}", _UNSCHE
 _MAX_MESSAGE = 500  # characters of an Event's message
 
 
-class PodRecord(recorded.Injection, frozen=True, kw_only=True):
+class PodFacts(recorded.Injection, frozen=True, kw_only=True):
     """The facts about a pod in its own object, and in the extender's answer."""
 
     pod: str
@@ -48,7 +48,7 @@ class PodRecord(recorded.Injection, frozen=True, kw_only=True):
     placement: overview_types.Explanation | None = None  # the extender's answer
 
 
-def build_record(pod: job_pods.Pod) -> PodRecord:
+def build_facts(pod: job_pods.Pod) -> PodFacts:
     """Return the facts about a pod that its own object shows."""
     node = pod.spec.node_name or ""
     unscheduled = [
@@ -57,7 +57,7 @@ def build_record(pod: job_pods.Pod) -> PodRecord:
         if (condition.type, condition.status) == ("PodScheduled", "False")
     ]
     warnings = keys.check_pod(pod.metadata)
-    return PodRecord(
+    return PodFacts(
         **(msgspec.structs.asdict(recorded.describe_injection(pod)) | {"warnings": warnings}),
         pod=pod.metadata.full_name,
         node=node,
@@ -69,7 +69,7 @@ def build_record(pod: job_pods.Pod) -> PodRecord:
     )
 
 
-async def _explain_uninjected(client: clients.Client, pod: job_pods.Pod, record: PodRecord) -> PodRecord:
+async def _explain_uninjected(client: clients.Client, pod: job_pods.Pod, record: PodFacts) -> PodFacts:
     """Return the record with the reason why a pod is not injected although it or its workload opted in."""
     opted_in = await opt_ins.find_opt_in(client, pod) if opt_in.is_uninjected(pod) else opt_ins.OptIn(None)
     if opted_in.label is not None:
@@ -183,7 +183,7 @@ _STYLES = {
 }
 
 
-def print_record(record: PodRecord) -> None:
+def print_facts(record: PodFacts) -> None:
     """Print the injection, then the extender's explanation, otherwise the state of the pod."""
     place = f" on node {record.node}" if record.node else ""
     injection = record.uninjected or (record.summary if record.fabric else record.no_opt_in or "did not opt in")
@@ -283,29 +283,29 @@ def explain_pod(arguments: argparse.Namespace, form: str, name: str) -> int:
     namespace, name = job_pods.resolve_name(arguments, form, name)
     token = output.read_text(arguments.token_file).strip() if arguments.token_file else ""
 
-    async def read(client: clients.Client) -> tuple[PodRecord, str]:
+    async def read_facts(client: clients.Client) -> tuple[PodFacts, str]:
         chosen = name if form == "pod" else await _choose_pod(client, namespace, form, name)
-        return await _read_record(client, namespace, chosen, token)
+        return await _read_facts(client, namespace, chosen, token)
 
-    record, note = cluster_access.run_with_client(arguments, read)
+    record, note = cluster_access.run_with_client(arguments, read_facts)
     if formats.is_document(arguments.output):
         formats.print_document(record, arguments.output)
     else:
-        print_record(record)
+        print_facts(record)
     if note:
         output.print_note(note)
     is_worse = record.state in (overview_types.NEVER, overview_types.SPREAD)
     return output.FINDINGS if record.uninjected or is_worse or record.preflight_failure else output.OK
 
 
-async def _read_record(client: clients.Client, namespace: str, name: str, token: str) -> tuple[PodRecord, str]:
-    """Return the pod's record, and why it lacks the extender's answer. Raise UnreadableError and ClusterError.
+async def _read_facts(client: clients.Client, namespace: str, name: str, token: str) -> tuple[PodFacts, str]:
+    """Return the facts about a pod, and why they lack the extender's answer. Raise UnreadableError and ClusterError.
 
-    The extender is not asked about pods that are not injected, which it would explain as if they had their rails, or
-    that have ended.
+    The extender is not asked about pods that have ended or are not injected: it would explain the latter as if they had
+    their rails.
     """
     pod = await job_pods.read_pod(client, namespace, name)
-    record = await _explain_uninjected(client, pod, build_record(pod))
+    record = await _explain_uninjected(client, pod, build_facts(pod))
     if record.uninjected or not record.fabric:
         return record, ""
     warnings = admission.lint_recorded(pod, await policy_sources.find_readable_policy(client))

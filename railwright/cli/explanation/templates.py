@@ -23,7 +23,7 @@ DEFAULT_NAMESPACE = "default"
 
 
 class Template(msgspec.Struct, frozen=True):
-    """One kind of pod that an object creates. `part` names its template, "" if it has only one."""
+    """One kind of pod that an object creates. `part` names its template, "" if the object has only one."""
 
     owner: str
     part: str

@@ -13,7 +13,7 @@ from railwright.fabric.claims import objects
 
 
 class Term(NamedTuple):
-    """Condition on a device: its attribute DOMAIN/NAME has a value or, without a value, exists.
+    """Condition on a device: its attribute DOMAIN/NAME has this value, or exists if `value` is None.
 
     The name "" stands for the device's driver.
     """

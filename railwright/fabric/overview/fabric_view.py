@@ -49,7 +49,7 @@ class FabricView:
         self.summary = self._build_summary()
 
     def refresh(self, ranks: Ranks) -> Iterator[None]:
-        """Build the leaves with all nodes, and the summary. Yields after each slice, so that the caller can pause."""
+        """Build the leaves with all nodes, and the summary. Yields after each part, so that the caller can pause."""
         rows_by_leaf: dict[topology.Domain, list[overview_types.Node]] = defaultdict(list)
         for count, node in enumerate(list(self._cluster.nodes.values()), 1):
             if self._belongs_to_fabric(node):
@@ -90,7 +90,7 @@ class FabricView:
             rails_dead=dead,
             gpus=sum(row.gpus for row in rows),
             gpus_used=sum(row.gpus_used for row in rows),
-            leaves_free=sum(bool(leaf.name) and all(map(_is_free, leaf.nodes)) for leaf in self.leaves.values()),
+            leaves_free=sum(bool(leaf.name) and all(map(_is_free_node, leaf.nodes)) for leaf in self.leaves.values()),
             device_class=self.fabric.claims.device_class if self.fabric.claims is not None else "",
         )
 
@@ -227,7 +227,7 @@ def count_rails(rows: Collection[overview_types.Node]) -> tuple[int, int, int]:
     return max(0, len(states) - busy - dead - states.count(overview_types.UNCOUNTED)), busy, dead
 
 
-def _is_free(row: overview_types.Node) -> bool:
+def _is_free_node(row: overview_types.Node) -> bool:
     """True if a node can be used, and no pod has its rails or GPUs."""
     has_all_rails = {overview_types.DEAD, overview_types.BUSY}.isdisjoint(row.rails)
     return not row.note and not row.pods and not row.gpus_used and has_all_rails

@@ -104,7 +104,7 @@ def _number_members(pods: Sequence[object_info.PodInfo]) -> Sequence[int]:
 def assign_colours(
     old: Mapping[membership.GangKey, int], gangs: Collection[membership.GangKey]
 ) -> dict[membership.GangKey, int]:
-    """Return a colour for each gang: its previous one, or the lowest that is unused."""
+    """Return the number of a colour for each gang: its previous number, or the lowest unused one."""
     colours = {key: old[key] for key in gangs if key in old}
     unused = sorted(set(range(len(gangs))).difference(colours.values()))
     return {**colours, **dict(zip((key for key in gangs if key not in old), unused, strict=False))}
@@ -178,16 +178,16 @@ class Assessor:
         else:
             request = self._ignore_mixed_selectors(gang, request)
             if gang.placed < len(gang.members):
-                assessment = _assess_waiting(gang, request, self.engine)
+                assessment = _assess_waiting_gang(gang, request, self.engine)
                 unselected = self.engine.get_index(request).unselected_nodes
                 is_incomplete = gang.size > len(gang.members) or len(unselected) == len(self.cluster.nodes)
                 if assessment.state == overview_types.NEVER and is_incomplete:
                     # pods that do not exist yet, as the workers of a leader, may select other nodes, and an autoscaler
                     # may add nodes to a pool that has none
                     request = msgspec.structs.replace(request, is_filtered=True)
-                    assessment = _assess_waiting(gang, request, self.engine)
+                    assessment = _assess_waiting_gang(gang, request, self.engine)
             else:
-                assessment = _assess_placed(gang, request, self.engine, self.cluster)
+                assessment = _assess_placed_gang(gang, request, self.engine, self.cluster)
         missing, mixture = _describe_missing_pods(gang), self.describe_mixed_policies(gang.key)
         last = (mixture,) if mixture else ()  # it delays no pod
         why = (*(*missing, *assessment.why)[: _MAX_REASONS - len(last)], *last)
@@ -291,7 +291,7 @@ def _find_pod_with_rails(
 # --- placed -------------------------------------------------------------------------------------------------
 
 
-def _assess_placed(
+def _assess_placed_gang(
     gang: GangMembers,
     request: scheduling_request.SchedulingRequest,
     placement_engine: engine.PlacementEngine,
@@ -387,7 +387,7 @@ def _evaluate_without_gang(
 # --- waiting ------------------------------------------------------------------------------------------------
 
 
-def _assess_waiting(
+def _assess_waiting_gang(
     gang: GangMembers,
     request: scheduling_request.SchedulingRequest,
     placement_engine: engine.PlacementEngine,

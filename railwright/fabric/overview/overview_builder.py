@@ -68,7 +68,7 @@ class OverviewBuilder:
             gangs=[self._gangs[key] for key in sorted(self._gangs, key=text.build_natural_key)],
         )
 
-    def explain(self, subject: str, node: str) -> dict[str, Any] | None:
+    def explain_node_score(self, subject: str, node: str) -> dict[str, Any] | None:
         """Explain a node's score for a gang (by key) or a pod (namespace/name). Return None if node or pod is unknown.
 
         For a gang, the member on that node is explained, otherwise the first that waits, otherwise the first.

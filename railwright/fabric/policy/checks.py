@@ -57,7 +57,7 @@ def _check_fabric(fabric: model.Fabric, document: model.PolicyDocument) -> Itera
     yield from _check_interfaces(fabric)
     yield from _check_mounts(fabric)
     yield from _check_nccl_keys(fabric)
-    yield from _check_values(fabric)
+    yield from _check_quantities_and_prefixes(fabric)
     yield from _check_placement(fabric)
     if fabric.claims is not None:
         yield from _check_claims(fabric, fabric.claims, document.node_shapes)
@@ -76,7 +76,7 @@ def _check_accelerators_and_default(document: model.PolicyDocument) -> Iterator[
             listed = text.join_first(accelerators, _MAX_NAMES)
             message = f"is not one of `accelerators` ({listed}); add it there, or remove it"
             yield Finding(("acceleratorUnits", resource), message)
-    for index in _find_repeated(accelerators):
+    for index in _find_repeated_values(accelerators):
         message = f"{_quote(accelerators[index])} is listed twice, and would be counted twice; keep one"
         yield Finding(("accelerators", index), message)
 
@@ -102,7 +102,7 @@ def _check_shapes(document: model.PolicyDocument) -> Iterator[Finding]:
                 for position, item in enumerate(getattr(numa, key))
             ]
             named += [(path, item) for path, item in items if isinstance(item, str)]
-            for repeated in _find_repeated(item for _, item in items):
+            for repeated in _find_repeated_values(item for _, item in items):
                 path, item = items[repeated]
                 message = f"{noun} {_quote(item)} is already on a NUMA node; list each {noun} under one NUMA node"
                 yield Finding(("nodeShapes", index, *path), message)
@@ -115,12 +115,12 @@ def _check_shapes(document: model.PolicyDocument) -> Iterator[Finding]:
 
 def _check_unique_names(path: Path, noun: str, item_names: Sequence[str]) -> Iterator[Finding]:
     """Yield a finding for each item of the list at `path` whose name an earlier item has. `noun` is for the message."""
-    for index in _find_repeated(item_names):
+    for index in _find_repeated_values(item_names):
         message = f"{_quote(item_names[index])} is the name of an earlier {noun}; {noun} names must be unique"
         yield Finding((*path, index, "name"), message)
 
 
-def _find_repeated(values: Iterable[str | int]) -> Iterator[int]:
+def _find_repeated_values(values: Iterable[str | int]) -> Iterator[int]:
     """Yield the index of each value that occurs earlier in `values`."""
     earlier: set[str | int] = set()
     for index, value in enumerate(values):
@@ -139,7 +139,7 @@ def _quote(value: object) -> str:
 
 def _check_devices(fabric_name: str, fabric: model.Fabric, shapes: Shapes) -> Iterator[Finding]:
     """Check that two rails never have the same RDMA device, in `device` or in `devices` of one node shape."""
-    if fabric.claims is not None:  # `_check_identities` checks their devices
+    if fabric.claims is not None:  # `_check_rail_identities` checks their devices
         return
     own: _Devices = [
         (("fabrics", fabric_name, "rails", index, "device"), rail.device) for index, rail in enumerate(fabric.rails)
@@ -299,7 +299,7 @@ def _check_nccl_keys(fabric: model.Fabric) -> Iterator[Finding]:
             yield Finding(("nccl", key), f"has no effect on transport {fabric.transport}, only on {others}; remove it")
 
 
-def _check_values(fabric: model.Fabric) -> Iterator[Finding]:
+def _check_quantities_and_prefixes(fabric: model.Fabric) -> Iterator[Finding]:
     """Check quantities and address prefixes, whose form a regular expression cannot describe."""
     amount, prefix = fabric.mounts.shared_memory, fabric.nccl.address_range
     if amount is not None and _parse_bytes(amount) is None:
@@ -314,7 +314,7 @@ def _check_values(fabric: model.Fabric) -> Iterator[Finding]:
 
 def _check_placement(fabric: model.Fabric) -> Iterator[Finding]:
     placement = fabric.placement
-    for index in _find_repeated(placement.domains):
+    for index in _find_repeated_values(placement.domains):
         message = f"{_quote(placement.domains[index])} is listed twice; name another level, or remove it"
         yield Finding(("placement", "domains", index), message)
     levels = compiled.list_domain_keys(placement)
@@ -359,10 +359,10 @@ def _check_claims(fabric: model.Fabric, claims: model.Claims, shapes: Shapes) ->
             "without it, the GPUs of a rail are unknown"
         )
         yield Finding(("gpusPerNode",), message)
-    yield from _check_identities(fabric, claims, shapes)
+    yield from _check_rail_identities(fabric, claims, shapes)
 
 
-def _check_identities(fabric: model.Fabric, claims: model.Claims, shapes: Shapes) -> Iterator[Finding]:
+def _check_rail_identities(fabric: model.Fabric, claims: model.Claims, shapes: Shapes) -> Iterator[Finding]:
     """Check that a claim for a rail can select its devices, and no device of another rail."""
     rail_by_value: dict[object, str] = {}
     for index, rail in enumerate(fabric.rails):

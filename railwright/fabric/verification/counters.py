@@ -1,7 +1,8 @@
 """Measures the bytes of each rank over each rail and over TCP, from two readings of its counters.
 
 A rail that carried less than a hundredth of the busiest rail of its pod is idle. The counters of a device count all
-pods that share it. An interface whose RDMA device is virtual (soft RoCE) is a rail only: it counts the same packets.
+pods that share it. An interface whose RDMA device is virtual (soft RoCE) counts as a rail and not as
+TCP, because both count the same packets.
 
 Where pods share a node's devices, the kernel hides the counters from the sysfs of a pod (`is_full_dev` in Linux
 drivers/infiniband/core/sysfs.c), but gives those in `hw_counters` to anyone who asks by RDMA netlink.

@@ -74,7 +74,7 @@ class Process:
         self.reasons: set[str] = set()  # why RDMA is not available
         self.failures: set[str] = set()  # of RDMA after it was set up
 
-    def record(self, text: str, level: str) -> None:
+    def record_message(self, text: str, level: str) -> None:
         """Add the networks, devices, channels and errors that a message of NCCL names."""
         if level == "WARN" and _RDMA_ERROR.search(text):
             self.failures.add(text)
@@ -190,7 +190,7 @@ def collect_messages(logs: Iterable[tuple[str, Iterable[str]]]) -> LogSummary:
             has_lines = True
             for message in parse_line(line):
                 tag = message.tag or ("" if message.host else source)
-                processes[tag, message.host, message.pid].record(message.text, message.level)
+                processes[tag, message.host, message.pid].record_message(message.text, message.level)
     return LogSummary(
         pods=_group_by_pod(processes),
         world=max((ranks for process in processes.values() for _, ranks in process.members), default=None),

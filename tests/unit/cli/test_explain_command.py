@@ -234,7 +234,7 @@ def test_an_already_injected_pod_is_reported_as_unchanged(explain):
     (first,) = json.loads(explain(tree, options=("-o", "json"))[1])
     code, out, _ = explain(jsonpatch.apply_patch(tree, first["operations"]))
     assert code == 0
-    assert "unchanged, the pod has everything already: fabric f" in out
+    assert "unchanged, because the pod already has all that admission adds: fabric f" in out
     assert "unchanged: the pod did not opt in" in explain(admitting.pod(label=None))[1]
 
 

@@ -25,9 +25,9 @@ def render(capsys):
         record = {names.INJECTION: '{"fabric": "roce", "role": "worker"}'}
         metadata = {"name": "llm-0", "namespace": "train", "annotations": record}
         tree = {"metadata": metadata, "spec": {"nodeName": explanation.get("node", "")}}
-        record = pod.build_record(msgspec.convert(tree, job_pods.Pod))
+        record = pod.build_facts(msgspec.convert(tree, job_pods.Pod))
         answer = msgspec.json.decode(body, type=overview_types.Explanation)
-        pod.print_record(msgspec.structs.replace(record, placement=answer))
+        pod.print_facts(msgspec.structs.replace(record, placement=answer))
         return capsys.readouterr().out.splitlines()
 
     return print_explanation
@@ -69,8 +69,8 @@ def test_explain_pod_names_the_scheduler_that_has_the_topology_constraint_of_the
     reason = {"code": "TopologyNotWritten", "message": "with spec.minAvailable fewer start"}
     record = {"scheduler": "Volcano", "mode": "required", "reason": reason}
     metadata = {"name": "p", "namespace": "prod", "annotations": {"railwright.io/topology": json.dumps(record)}}
-    made = pod.build_record(msgspec.convert({"metadata": metadata}, job_pods.Pod))
-    pod.print_record(made)
+    made = pod.build_facts(msgspec.convert({"metadata": metadata}, job_pods.Pod))
+    pod.print_facts(made)
     assert (
         "topology: Volcano decides where the gang runs; TopologyNotWritten: with spec.minAvailable"
         in capsys.readouterr().out

@@ -130,7 +130,7 @@ def test_networks_and_resources_of_a_profile_that_the_cluster_lacks_are_named(sh
 
 def match_all(trees, profile):
     cluster = simulated_clouds.read(trees)
-    return [first_policies.find_match(node, cluster, [profile]) for node in cluster.objects[Kind.NODE]]
+    return [first_policies.find_shape_match(node, cluster, [profile]) for node in cluster.objects[Kind.NODE]]
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_up_to_32_resources_of_a_node_without_a_fabric_are_listed():
     with pytest.raises(output.UnreadableError, match=r"they have a/ib_vf0, .*, nvidia.com/mlx5_7\. ") as caught:
         write(objects(nodes(**dict.fromkeys((*functions, *nics), 1))))
     assert (
-        "every key. Install the device plugin or DRA driver of the NICs, if none of these resources is theirs, or "
+        "every key. Install the device plugin or DRA driver of the NICs, unless one of these resources is theirs, or "
         in str(caught.value)
     )
 

@@ -359,12 +359,12 @@ def test_without_a_policy_the_overview_is_empty():
 def test_the_explanation_of_a_node_says_why_a_gang_does_not_use_it():
     cluster = Cluster(placing.build_leaves(a=2, b=2), [*gang("", ""), *gang("a-00", name="o")])
     cluster.seen()
-    explanation = cluster.builder.explain("train/g", "a-00")
+    explanation = cluster.builder.explain_node_score("train/g", "a-00")
     assert "held by train/o-0" in explanation["reasons"][0]["message"]
-    free = cluster.builder.explain("train/g", "b-00")
+    free = cluster.builder.explain_node_score("train/g", "b-00")
     assert "locality" in free["terms"]
-    assert cluster.builder.explain("train/g", "nowhere") is None
-    assert cluster.builder.explain("train/none", "a-00") is None
+    assert cluster.builder.explain_node_score("train/g", "nowhere") is None
+    assert cluster.builder.explain_node_score("train/none", "a-00") is None
 
 
 # --- ages, notes, utilization -------------------------------------------------------------------------------------

@@ -160,7 +160,7 @@ def check_withdrawn_attributes(claim: ClaimContext) -> _Violations:
     """A device is selected by its interface or address.
 
     dranet reads these attributes from the interface of the host. While a pod holds the device, its interface is in the
-    pod, and its slice lacks these attributes. Only claims tell whether a device is free.
+    pod, and its slice lacks these attributes. Select devices by an attribute that is never withdrawn.
 
     Source: kubernetes-sigs/dranet examples/oke-bm-gpu-gb200-rocev2-dranet/resource-claim-template.yaml (ifName),
     openshift-psap/dra-rail-admission-webhook (ipv4).

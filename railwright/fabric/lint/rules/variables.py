@@ -156,7 +156,7 @@ def _check_subsystems(text: str, _: RankContext) -> Iterator[str]:
         yield f"{', '.join(unknown[:4])}: NCCL has no such subsystem and drops the whole list; correct it"
 
 
-def _parse_prefix(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+def _parse_address_prefix(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
     _, slash, bits = text.partition("/")
     if slash and bits.isascii() and bits.isdigit() and "%" not in text:
         with contextlib.suppress(ValueError):
@@ -167,7 +167,7 @@ def _parse_prefix(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | 
 def _check_address_range(text: str, ranks: RankContext) -> Iterator[str]:
     if ranks.fabric_context.transport in WITHOUT_GIDS or ranks.is_on_efa:
         return
-    network = _parse_prefix(text)
+    network = _parse_address_prefix(text)
     family = ranks.get_setting(_FAMILY)
     looked_for = 6 if family is not None and family.value == _FAMILIES[6] else 4  # unknown words mean AF_INET
     if network is None:
