@@ -179,9 +179,9 @@ def _complete_report(result: report.Report, found: Sequence[_Log], pods: Sequenc
         return msgspec.structs.replace(result, state=report.FAILED, line=line, why=(line,))
     read, unread = {log.pod.metadata.name for log in found if log.lines}, [log.name for log in found if log.problem]
     cause = _describe_unstarted([pod for pod in pods if pod.metadata.name not in read])
-    if unread and not cause:
+    if unread and not cause and (not read or result.state == report.RDMA):
         cause = f"the logs of {text.join_first(unread, _MAX_NAMED)} cannot be read"
-    if not cause or (read and result.state != report.RDMA):
+    if not cause or result.state not in (report.RDMA, report.UNKNOWN):
         return result
     return msgspec.structs.replace(result, state=report.UNKNOWN, line=f"cannot tell: {cause}", why=(cause,))
 

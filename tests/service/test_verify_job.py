@@ -247,6 +247,15 @@ async def test_verify_names_a_pod_that_waits_in_the_place_of_one_whose_preflight
     assert (code, out) == (2, "cannot tell: llm-1-new: Pending: no container has started\n")
 
 
+async def test_a_pending_pod_is_the_cause_when_the_logs_of_the_other_pods_are_inconclusive(cluster, verify):
+    cluster.pods = [build_pod("llm-0-x"), build_pod("llm-1-x") | {"status": {"phase": "Pending"}}]
+    cluster.waiting = {"llm-1-x"}
+    for lines in (write_log("llm-0-x", 0, 4), ["training starts"]):  # with ranks that no log shows; without NCCL
+        cluster.logs = {"llm-0-x": lines}
+        code, out, _ = await verify("job/llm")
+        assert (code, out) == (2, "cannot tell: llm-1-x: Pending: no container has started\n")
+
+
 async def test_logs_that_cannot_be_read_are_named(cluster, verify):
     cluster.pods = [build_pod(f"llm-{at}-x") for at in range(2)]
     cluster.logs = {"llm-0-x": write_log("llm-0-x", 0, 4)}
