@@ -397,9 +397,12 @@ def _assess_waiting_gang(
         return overview_types.Assessment(state=gang.state, why=tuple(dict.fromkeys(refusals.values()))[:_MAX_REFUSALS])
     decision = placement_engine.score(request)
     diagnosis, plan = placement_engine.explain_plan(decision), decision.plan
+    peer_leaves = [leaf for leaf, peers in decision.peers_by_leaf.items() if peers and leaf]
     if not diagnosis.fits:
         state = overview_types.NEVER if diagnosis.never_fits else gang.state
-        return overview_types.Assessment(state=state, min_leaves=diagnosis.min_leaves, why=diagnosis.why)
+        return overview_types.Assessment(
+            state=state, leaves=len(peer_leaves), min_leaves=diagnosis.min_leaves, why=diagnosis.why
+        )
     where = f", on {_format_leaves(plan.leaves)}" if decision.has_domains else ""
     selected = ", if their node selectors allow it" if request.is_filtered else ""  # all nodes were counted
     fitting = text.format_count(decision.gang.unplaced, "remaining pod", "fits")
@@ -407,7 +410,6 @@ def _assess_waiting_gang(
     why = (reason.Reason(PlacementCode.FITS_NOW, message), *diagnosis.why)
     if not decision.has_domains:
         return overview_types.Assessment(state=gang.state, why=why)
-    peer_leaves = (leaf for leaf, peers in decision.peers_by_leaf.items() if peers and leaf)
     leaves = dict.fromkeys((*peer_leaves, *plan.leaves))
     return overview_types.Assessment(
         state=gang.state,

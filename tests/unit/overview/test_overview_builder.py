@@ -256,6 +256,13 @@ def test_a_gang_is_assessed_by_the_nodes_that_its_node_selector_matches(placemen
     assert Cluster(nodes[:3], members, policy=placing.build_policy(**placement)).gang().state == overview_types.NEVER
 
 
+def test_the_leaves_of_a_partly_placed_gang_that_does_not_fit_are_those_in_use():
+    nodes = placing.build_leaves(a=2)
+    other = placing.build_pod("other", on="a-01")
+    assessed = Cluster(nodes, [*gang("a-00", ""), other]).gang()
+    assert (assessed.state, assessed.leaves, assessed.min_leaves) == (overview_types.STARTING, 1, 1)
+
+
 def test_a_gang_whose_pods_select_different_nodes_is_assessed_by_all_nodes():
     """Kueue's topology-aware scheduling gives each pod the node selector of its place."""
     nodes = [placing.build_node(f"a-{i}", "a", labels={"host": str(i)}) for i in range(2)]
