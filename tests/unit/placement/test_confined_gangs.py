@@ -108,7 +108,6 @@ def test_a_gang_without_room_for_its_segments_does_not_fit_though_nodes_are_free
     assert diagnosis.never_fits
     assert [why.text for why in diagnosis.why] == [
         "the gang never fits: it needs 8 slots, and without any other pod the eligible nodes have 4",
-        "8 pods remain, each with rail0..rail3; the cluster has slots for 4",
     ]
 
 

@@ -163,10 +163,7 @@ def _explain_shortage(
             f"{text.format_count(needed, 'slot')}, and without any other pod the eligible nodes have "
             f"{_count_slots_without_others(decision)}",
         )
-        # the end of other pods would not help
-        totals = Counter(
-            {node_class: nodes for node_class, nodes in totals.items() if not node_class.slot_numa_factors}
-        )
+        return  # what other pods use does not matter
     kind = decision.planning_view.index.kind
     rails = [*itertools.chain.from_iterable(need.rails for need in kind.needs), *kind.uncounted_rails]
     shown = ", ".join(rails) if len(rails) <= node_explainer.MAX_NAMED else f"{rails[0]}..{rails[-1]}"
@@ -179,8 +176,7 @@ def _explain_shortage(
     )
     if blocked := _format_causes(totals, _find_present_cause):
         yield reason.Reason(PlacementCode.NODES_BLOCKED, blocked)
-    devices_in_use = () if never_fits else tuple(_explain_devices_in_use(decision, cluster))
-    if devices_in_use:  # told only where their end would help
+    if devices_in_use := tuple(_explain_devices_in_use(decision, cluster)):
         yield reason.Reason(PlacementCode.DEVICE_SHORTAGE, "; ".join(devices_in_use))
 
 
