@@ -165,7 +165,7 @@ class Watcher:
                     is_repeated = self.count_repeats(result, time.monotonic()) >= _MIN_REPEATS
                     pause = _REPEAT_PAUSE if is_repeated else 0.0
                     if is_repeated and result.action is rotation.Action.PUBLISH:
-                        self._report_overwritten()
+                        self._report_overwritten_bundles()
             await asyncio.sleep(pause)
 
     def count_repeats(self, step: rotation.Step, now: float) -> int:
@@ -179,7 +179,7 @@ class Watcher:
         self._made[step] += 1
         return self._made[step] - 1
 
-    def _report_overwritten(self) -> None:
+    def _report_overwritten_bundles(self) -> None:
         """Write an Event about each webhook configuration whose caBundle another client keeps overwriting."""
         state = self._rotator.state
         if state is None:

@@ -258,7 +258,7 @@ _CERTS_ACTIONS = {
             build_option("--host H", "Additional DNS name or IP address of the servers.", action="append", default=[]),
             build_option(
                 "--overlap TIME",
-                "How long both CAs are trusted before the new one signs certificates, and again after (default: 30d).",
+                "How long old and new CA are both trusted before the new one signs, and again after (default: 30d).",
                 type=parse_duration,
                 default=schedules.OVERLAP,
             ),

@@ -77,7 +77,7 @@ def check_webhook_entries(snapshot: Snapshot) -> Result:
                     _ENABLE,
                 )
             return fail(f"{missing}: the API server does not call the webhook", lasting=False)
-    installed = {str(hook.get("name")): hook for hook in snapshot.hooks}
+    installed = {str(hook.get("name")): hook for hook in snapshot.webhook_entries}
     expected = read_shipped_entries()
     if absent := [name for name in expected if name not in installed]:
         return fail(f"missing: {', '.join(absent)}")
@@ -188,7 +188,7 @@ def check_admission_policy(snapshot: Snapshot) -> Result:
     installation may leave them out (`admissionPolicy.mode: Off`).
 
     Fails if they are bound with `Deny` while the policy is in mode `warn`: opted-in pods have no injection record then.
-    Instead of the chart's value, the label `railwright.io/uninjected: warn` lets the pods of one namespace pass.
+    To let the pods of only one namespace pass, set its label `railwright.io/uninjected: warn`.
     """
     listed = [item["metadata"]["name"] for item in snapshot.get_objects("admission-policies")]
     own = [name for name in listed if name.startswith(f"{INSTALLATION}-")]

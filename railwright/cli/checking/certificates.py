@@ -63,7 +63,7 @@ def check_certificates(snapshot: Snapshot, server: str) -> Result:
     urls = [""]
     if server == WEBHOOK:
         snapshot.require_sources("mutating")  # its entries name the host
-        urls = [get_value(hook, "clientConfig", "url") for hook in snapshot.hooks] or urls
+        urls = [get_value(hook, "clientConfig", "url") for hook in snapshot.webhook_entries] or urls
     # the API server sends the Service's DNS name by SNI; the row webhook-entries reports other Services
     hosts = [urllib.parse.urlsplit(url).hostname or url if url else f"{server}.{NAMESPACE}.svc" for url in urls]
     covered = {str(name.value) for name in pki.find_extension(certificate, x509.SubjectAlternativeName) or ()}
@@ -97,7 +97,7 @@ def check_ca_bundle(snapshot: Snapshot) -> Result:
     Warns if the CA of the webhook's certificate is valid for less than 30 more days, and fails if it has expired.
     """
     snapshot.require_sources("mutating", "validating")
-    hooks, secret = snapshot.hooks, find_named(snapshot.get_readable_objects(_WEBHOOK_SECRET))
+    hooks, secret = snapshot.webhook_entries, find_named(snapshot.get_readable_objects(_WEBHOOK_SECRET))
     require_value(hooks, "there is no webhook configuration of railwright")
     pair = secret and secret.read_pair()
     problems, ends = [], []

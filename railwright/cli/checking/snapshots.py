@@ -97,7 +97,7 @@ class Source(msgspec.Struct, frozen=True):
         return self.right.startswith("get ")
 
 
-class Version(views.View, frozen=True):
+class ServerVersion(views.View, frozen=True):
     """The version of an API server. An answer without gitVersion is not from an API server."""
 
     git_version: str
@@ -109,7 +109,7 @@ WORKLOADS: Mapping[str, frameworks.WorkloadKind] = {
     f"{kind.plural}.{kind.version}.{kind.group}": kind for kind in registry.KINDS
 }
 SOURCES: Mapping[str, Source] = {
-    "version": Source("/version", Version),
+    "version": Source("/version", ServerVersion),
     "namespaces": Source("/api/v1/namespaces", views.Namespace),
     "nodes": Source("/api/v1/nodes", node_views.Node),
     "deployments": Source(f"/apis/apps/v1/{OWN}/deployments"),
@@ -263,7 +263,7 @@ class Snapshot:
         return [pod for pod in self.get_objects("pods") if not pod.status.has_ended]
 
     @property
-    def hooks(self) -> Sequence[Mapping[str, Any]]:
+    def webhook_entries(self) -> Sequence[Mapping[str, Any]]:
         """The entries of railwright's mutating and validating webhook configurations, as far as they can be read."""
         configurations = (
             find_named(self.get_readable_objects(source), INSTALLATION) for source in ("mutating", "validating")
@@ -273,7 +273,7 @@ class Snapshot:
     @functools.cached_property
     def excluded_namespaces(self) -> set[str]:
         """The namespaces that the webhook configuration excludes."""
-        own = next((hook for hook in self.hooks if hook.get("name") == "pods.railwright.io"), {})
+        own = next((hook for hook in self.webhook_entries if hook.get("name") == "pods.railwright.io"), {})
         return list_excluded_namespaces(own) | {"kube-system", NAMESPACE}
 
     @property

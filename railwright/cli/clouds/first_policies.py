@@ -102,7 +102,7 @@ class Need(NamedTuple):
         return f"{self.name}: {self.amount}" if self.amount else f"{self.kind} {self.name}"
 
 
-class Match(NamedTuple):
+class ShapeMatch(NamedTuple):
     """A shape of a profile that fits a node, the unmet needs of its fabric, and the number of met needs."""
 
     profile: profiles.Profile
@@ -158,7 +158,7 @@ def format_profile_policy(profile: profiles.Profile) -> str:
 
 def derive_policy(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> str:
     """Return the YAML of a policy for a cluster. Raise UnreadableError if no fabric can be derived from its nodes."""
-    matched: dict[tuple[str, str], list[tuple[node_views.Node, Match]]] = {}
+    matched: dict[tuple[str, str], list[tuple[node_views.Node, ShapeMatch]]] = {}
     others: dict[tuple[object, ...], list[node_views.Node]] = {}
     for node in cluster.objects[Kind.NODE]:
         match, gpus = find_shape_match(node, cluster, candidates), _count_accelerators(node)
@@ -194,12 +194,14 @@ def derive_policy(cluster: Cluster, candidates: Sequence[profiles.Profile]) -> s
 # --- nodes that a profile fits ------------------------------------------------------------------------------
 
 
-def find_shape_match(node: node_views.Node, cluster: Cluster, candidates: Sequence[profiles.Profile]) -> Match | None:
+def find_shape_match(
+    node: node_views.Node, cluster: Cluster, candidates: Sequence[profiles.Profile]
+) -> ShapeMatch | None:
     """Return the shape that fits a node with the fewest unmet needs, then with the most met needs; None if none fits.
 
     A shape that names no instance types fits a node with the cloud's label on which all needs of its fabric are met. If
-    it names no label either, the node may not offer more devices than pods of the fabric request: a surplus would stay
-    unused, and shows that the node belongs to another fabric.
+    the shape names no label either, the node may not offer more devices than pods of the fabric request: surplus ones
+    would stay unused, and show that the node belongs to another fabric.
     """
     matches = []
     for profile in candidates:
@@ -222,7 +224,7 @@ def find_shape_match(node: node_views.Node, cluster: Cluster, candidates: Sequen
                 if (amounts[need] < need.amount if need.amount else need.name not in cluster.names[need.kind])
             ]
             if shape.instances or (gpus and not missing):
-                matches.append(Match(profile, shape, missing, len(needs) - len(missing)))
+                matches.append(ShapeMatch(profile, shape, missing, len(needs) - len(missing)))
     return min(matches, key=lambda match: (len(match.missing), -match.present), default=None)
 
 
@@ -241,7 +243,7 @@ def list_needs(fabric: model.Fabric) -> list[Need]:
     return needs
 
 
-def _build_shape_section(members: Sequence[tuple[node_views.Node, Match]]) -> _FabricSection:
+def _build_shape_section(members: Sequence[tuple[node_views.Node, ShapeMatch]]) -> _FabricSection:
     """Return the fabric of a profile's shape for the nodes that it fits, with a comment on each unmet need."""
     match, nodes = members[0][1], [node for node, _ in members]
     missing = collections.Counter(need for _, match in members for need in match.missing)

@@ -32,7 +32,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Profile(msgspec.Struct, frozen=True, dict=True):
-    """The profile of a cloud. `network` describes the cloud's network, `source` names the published job."""
+    """The profile of a cloud. `network` describes the cloud's network, `source` names the job with the values."""
 
     cloud: str
     source: str

@@ -21,7 +21,7 @@ STATES = {
     WAITING: "No pod of the gang has a node. Usually other pods use what it needs.",
     STARTING: "Some of its pods have nodes, or some do not exist yet.",
     PLACED: "All of its pods have nodes, and would get no better placement now.",
-    SPREAD: "All of its pods have nodes. Created again now, it would get fewer leaves, or more bandwidth.",
+    SPREAD: "All of its pods have nodes. If recreated now, the gang would get fewer leaves, or more bandwidth.",
     NEVER: "It would not fit even if no other pod ran on the nodes that it may use now. Waiting helps only if nodes "
     "are added, as by an autoscaler, or become usable.",
 }

@@ -170,7 +170,7 @@ def assess_traffic(
 
 
 def _summarize(rails: Sequence[Traffic], tcp: int, span: str) -> tuple[str, str]:
-    """Return the state and its line. `span` says over how many seconds and by how many pods."""
+    """Return a job's state, and the line that reports it. `span` says over how many seconds and by how many pods."""
     over_tcp = f"{format_bytes(tcp)} over TCP"
     moved = sum(traffic.total for traffic in rails)
     if not rails:

@@ -177,10 +177,10 @@ def check_withdrawn_attributes(claim: ClaimContext) -> _Violations:
 def _list_selecting_attributes(claim: ClaimContext) -> Iterator[tuple[str, str, Path]]:
     """Yield (name of the request, attribute, path below `devices`) once for each attribute in its selectors."""
     for request, kind, path in claim.list_alternatives():
-        yield from ((request, attribute, path) for attribute in dict.fromkeys(_list_attributes_of(kind)))
+        yield from ((request, attribute, path) for attribute in dict.fromkeys(_list_selector_attributes(kind)))
 
 
-def _list_attributes_of(kind: objects.ExactDeviceRequest) -> list[str]:
+def _list_selector_attributes(kind: objects.ExactDeviceRequest) -> list[str]:
     return [name for expression in kind.expressions for name in list_attribute_names(expression)]
 
 
@@ -212,7 +212,7 @@ def check_rail_selection(claim: ClaimContext) -> _Violations:
         )
         if not claim.is_template or not requests_nic(kind) or takes_all or kind.device_class_name in _CONNECTED:
             continue
-        if not any(name.rpartition("/")[2] in _IDENTITIES for name in _list_attributes_of(kind)):
+        if not any(name.rpartition("/")[2] in _IDENTITIES for name in _list_selector_attributes(kind)):
             yield Violation(
                 f"request {request} names no rail: pods of one gang get different rails, which cannot reach each "
                 "other where rails are separate networks; select one rail for each request",

@@ -35,9 +35,9 @@ def describe_rejection(message: str) -> str:
 def describe_warning(warning: reason.Reason) -> str:
     """Admission warns about the pod.
 
-    railwright would admit the pod with a warning that the pod's author can act on, for example that it adds no networks
-    because of `hostNetwork`. The message begins with the code of the warning. Warnings that come from lint have their
-    own rules.
+    railwright would admit the pod with a warning that the pod's author can act on, for example that the pod gets no
+    networks because of `hostNetwork`. The message begins with the code of the warning. Warnings that come from lint
+    have their own rules.
 
     Source: docs/interface.md 3.7.
     """
