@@ -63,6 +63,9 @@ def _is_enforced(snapshot: Snapshot) -> bool:
     return snapshot.policy is None or snapshot.policy.is_enforced
 
 
+_FIX_UNCOPIED = "do what each line says; if that does not replace the pods of the workload, create them again"
+
+
 @row(
     "these pods use TCP: they were labelled after their creation, or were created while the webhook was not called or "
     "the policy was in mode warn; set the label in the pod template of their workload if the template lacks it. Once "
@@ -77,7 +80,7 @@ def check_uninjected(snapshot: Snapshot) -> Result:
     pods with so many annotations (over 48,000 characters) that the record may not have fit.
 
     Also fails for workloads whose label did not reach their pods: a Job that existed before its label, or a workload
-    that was created while the webhook was not called.
+    that got its label while the webhook was not called or the policy was in mode `warn`.
     """
     labels = {item.metadata.name: item.metadata.labels for item in snapshot.get_objects("namespaces")}
     excluded, accelerators = snapshot.excluded_namespaces, snapshot.accelerators
@@ -96,7 +99,7 @@ def check_uninjected(snapshot: Snapshot) -> Result:
             uncopied.append(f"{workload.kind.name} {workload.metadata.full_name}: {problem}")
     if _is_enforced(snapshot) and (missing or uncopied):  # otherwise the row policy says so
         share = f"{len(missing)} of {injected + len(missing)} were not injected: {text.join_first(missing, 5)}"
-        return fail(_format_lines([*([share] if missing else ()), *uncopied]), "" if missing else _FIX_MANIFEST)
+        return fail(_format_lines([*([share] if missing else ()), *uncopied]), "" if missing else _FIX_UNCOPIED)
     return ok(text.format_count(injected, "pod") if injected else "no pod has opted in")
 
 

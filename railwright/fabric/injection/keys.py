@@ -131,9 +131,14 @@ def explain_uncopied_label(workload: templates.Workload) -> str:
             f"policy was in mode warn; the template cannot change, so delete the {kind.name}, and create it "
             "again with the label"
         )
+    fix = f"set it in {lacking[0].title}.metadata.labels"
+    if kind.group == "apps":  # of the other kinds, kubectl restarts none
+        metadata = workload.metadata
+        restart = f"kubectl -n {metadata.namespace} rollout restart {kind.name.lower()}/{metadata.name}"
+        fix = f"to have it copied, restart the {kind.name}: {restart}"
     return (
         f"{problem}the template lacks the label, because railwright was not called or the policy was in mode warn when "
-        f"the label was set; set it in {lacking[0].title}.metadata.labels"
+        f"the label was set; {fix}"
     )
 
 

@@ -81,7 +81,8 @@ def test_a_key_without_effect_is_named_with_its_object(name):
             "Deployment",
             (
                 "the template lacks the label, because railwright was not called or the policy was in mode warn when "
-                "the label was set; set it in spec.template.metadata.labels"
+                "the label was set; to have it copied, restart the Deployment: kubectl -n train rollout restart "
+                "deployment/x"
             ),
         ),
     ],
@@ -93,6 +94,13 @@ def test_a_workload_whose_label_did_not_reach_its_pods_fails_the_row_uninjected(
     assert (result.state, result.detail) == (rows.State.FAIL, line)
     assert "create them again" in result.hint
     assert assess(source, workload).state is rows.State.OK
+
+
+def test_the_uncopied_label_of_a_kind_that_kubectl_cannot_restart_is_to_be_set_in_its_template():
+    cluster = installations.build_workload("RayCluster", "x", {}, **OPTED_IN)
+    cluster["spec"] = {"headGroupSpec": cluster["spec"]}
+    detail = assess("rayclusters.v1.ray.io", cluster, check="uninjected").detail
+    assert detail.endswith("when the label was set; set it in spec.headGroupSpec.template.metadata.labels")
 
 
 @pytest.mark.parametrize(
