@@ -421,11 +421,11 @@ def add_token(kubeconfig, token):
 
 
 async def test_the_notes_of_helm_warn_of_a_missing_policy_and_of_a_single_replica(cluster, installed):
-    assert "There is no policy yet" in installed.notes
+    assert "Until there is a policy" in installed.notes
     assert "create configmap railwright-policy --from-file=policy.yaml" in installed.notes
     assert "WARNING" not in installed.notes
     later = await cluster.helm.upgrade("--dry-run=server", "--set=webhook.replicas=1")
-    assert "There is no policy yet" not in later
+    assert "Until there is a policy" not in later
     assert "WARNING: webhook.replicas is 1" in later
     assert "opted-in pods and workloads are\nrejected. Set" in later
 
@@ -542,7 +542,7 @@ async def test_helm_does_not_take_over_an_existing_policy(cluster, tmp_path):
     try:
         with pytest.raises(releases.FailedError, match=r"leave policy\.document empty to keep the ConfigMap"):
             await cluster.helm.install(f"--set-file=policy.document={document}")
-        assert "There is no policy yet" not in await cluster.helm.install()
+        assert "Until there is a policy" not in await cluster.helm.install()
         assert await cluster.policy() == POLICY
         with pytest.raises(releases.FailedError, match=r"leave policy\.document empty to keep the ConfigMap"):
             await cluster.helm.upgrade(f"--set-file=policy.document={document}")
