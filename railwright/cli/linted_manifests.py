@@ -165,11 +165,11 @@ def list_objects(tree: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, A
 
 def read_templates(tree: Mapping[str, Any], path: Path = ()) -> tuple[Template, ...]:
     """Return the templates of an object at `path` of its document. Raises WrongTypeError."""
-    container = _read_trainer(tree, path) if tree["kind"] == "TrainJob" else ()
+    container = _read_train_job(tree, path) if tree["kind"] == "TrainJob" else ()
     return (*container, *_find_templates(tree, path))
 
 
-def _read_trainer(root: Mapping[str, Any], path: Path) -> Iterator[Template]:
+def _read_train_job(root: Mapping[str, Any], path: Path) -> Iterator[Template]:
     """Yield a template for the container of a TrainJob, whose pod template is in a runtime of the cluster."""
     container = frameworks.get_mapping(root, "spec").get("trainer")
     if isinstance(container, dict):

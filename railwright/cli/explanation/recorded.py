@@ -85,9 +85,9 @@ def describe_injection(pod: views.Pod) -> Injection:
 
 
 def _list_changes(pod: views.Pod, record: intent.Record) -> Iterator[Change]:
-    """Yield the changes in the record, with the pod's values; then the requests of `railwright.io/rails`.
+    """Yield the changes in the record, with the pod's values; then each request of the resource `railwright.io/rails`.
 
-    Schedulers call the extender for pods with such a request.
+    Schedulers call the extender only for pods that request a managed resource, such as this one.
     """
     for entry in record.added:
         kind, _, name = entry.partition(".")

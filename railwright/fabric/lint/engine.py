@@ -56,7 +56,7 @@ def list_policy_warnings(document: model.PolicyDocument) -> tuple[reason.Reason,
     findings: list[rule_types.Finding] = []
     for index, shape in enumerate(document.node_shapes):
         devices = {f"nodeShapes[{index}].devices.{rail}": device for rail, device in shape.devices.items()}
-        findings += _check_devices(devices)
+        findings += _check_device_names(devices)
     warnings = [*list_warnings(findings)]
     for name, fabric in document.fabrics.items():
         warnings += list_warnings([*_check_fabric(f"fabrics.{name}", fabric)])
@@ -68,7 +68,7 @@ def list_policy_warnings(document: model.PolicyDocument) -> tuple[reason.Reason,
 def _check_fabric(path: str, fabric: model.Fabric) -> Iterator[rule_types.Finding]:
     """Yield the findings about a fabric's devices, primary interface and shared memory."""
     devices = {f"{path}.rails[{index}].device": rail.device or "" for index, rail in enumerate(fabric.rails)}
-    yield from _check_devices(devices)
+    yield from _check_device_names(devices)
     present, primary = _list_interfaces(fabric), fabric.primary_interface
     if present is not None and fabric.nccl.derive and primary not in present:
         listed = ", ".join(present)
@@ -83,7 +83,7 @@ def _check_fabric(path: str, fabric: model.Fabric) -> Iterator[rule_types.Findin
         yield containers.check_shared_memory.build_finding(problem)
 
 
-def _check_devices(devices: Mapping[str, str]) -> Iterator[rule_types.Finding]:
+def _check_device_names(devices: Mapping[str, str]) -> Iterator[rule_types.Finding]:
     """Yield a finding for each misspelt device name, such as m1x5_0. `devices` has the names by policy key."""
     for path, device in devices.items():
         if problem := device_lists.describe_misspelling(device):

@@ -303,7 +303,7 @@ class Security(Section, frozen=True):
 class Nccl(Section, frozen=True):
     """Properties of the fabric from which NCCL's environment is derived. If a key is unset, NCCL chooses.
 
-    Ranges are those of NCCL's variables (NCCL user guide, env.rst).
+    The allowed ranges are those of NCCL's variables (NCCL user guide, env.rst).
     """
 
     derive: Annotated[bool, describe_key("`false`: no variables are derived; only `env` is set.", True)] = True
