@@ -40,7 +40,7 @@ def build_application(
         web.post("/scheduler/prioritize", _build_handler(kube.prioritize, _MAX_KUBE_BODY, _KUBE_SCHEDULER_FIX)),
         web.get(_EXPLAIN, _build_explain_handler(assessor, post)),
     ]
-    rules = _build_rules(counters)
+    rules = _build_http_rules(counters)
     # people call it with a token, through the API server's proxy, which presents no certificate
     rules.public = frozenset({_EXPLAIN})
     return application.build_application(rules, [*routes, *(_list_volcano_routes(deciding) if with_volcano else ())])
@@ -48,10 +48,10 @@ def build_application(
 
 def build_volcano_application(deciding: decider.Decider, counters: metrics.Metrics) -> web.Application:
     """Return the HTTP routes of --volcano-listen."""
-    return application.build_application(_build_rules(counters), _list_volcano_routes(deciding))
+    return application.build_application(_build_http_rules(counters), _list_volcano_routes(deciding))
 
 
-def _build_rules(counters: metrics.Metrics | None) -> application.Rules:
+def _build_http_rules(counters: metrics.Metrics | None) -> application.Rules:
     return application.Rules(
         max_body=_MAX_BODY,
         counters=counters,
@@ -142,5 +142,5 @@ def _describe_need(need: intent.Need, request: scheduling_request.SchedulingRequ
     """Return, as text, the rails of a need with the number of requested devices, or "not requested"."""
     resource = intent.format_resource(need.resource)
     if need.resource in request.unrequested and request.fabric.claims is None:  # such as `skip: devices`
-        return f"{need.label}: {resource} (not requested)"
-    return f"{need.label}: {need.amount // resources.UNIT} {resource}"
+        return f"{need.display_name}: {resource} (not requested)"
+    return f"{need.display_name}: {need.amount // resources.UNIT} {resource}"

@@ -101,11 +101,12 @@ class ScoredPods:
         self._assumed.assume(pod)
 
     def forget(self, now: float, request: scheduling_request.SchedulingRequest | None = None) -> None:
-        """Forget expired pods, pods on nodes that the request offers, and the pod of the request with its gang.
+        """Stop counting scored pods that expired, whose node is offered again, or that are scheduled again.
 
+        A node that is offered again does not hold the pod, or has room beside it; pods of a segment still count there.
         `request` starts an attempt to schedule a pod: filter of kube-scheduler, or prioritize of Volcano. If its pod is
-        still assumed, the attempt before has failed, maybe for the whole gang: kube-scheduler releases all pods of a
-        gang that starts as a whole, or tries them in another domain.
+        still remembered, the attempt before has failed, maybe for the whole gang, so the gang's scored pods stop
+        counting too: kube-scheduler releases all pods of a gang that starts as a whole, or tries another domain.
         """
         offered = frozenset[str]() if request is None else request.offered
         back = self._pods.get(request.uid) if request is not None else None

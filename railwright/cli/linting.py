@@ -215,7 +215,7 @@ def _check_claims(manifest: Manifest, report: Report) -> None:
 
 
 def _check_keys(manifest: Manifest, report: Report) -> None:
-    """Report each key of railwright that is misspelt or in the wrong place, and each key that is written twice."""
+    """Report each railwright label or annotation that is misspelt or misplaced, and each YAML key written twice."""
     for item in manifest.objects:
         for place, warning in item.warnings:
             key = warning.key if isinstance(warning, keys.KeyWarning) else names.FABRIC

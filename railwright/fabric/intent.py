@@ -215,7 +215,7 @@ class Need(msgspec.Struct, frozen=True):
     amount: int  # milli-units
 
     @property
-    def label(self) -> str:
+    def display_name(self) -> str:
         """Return the display name of the rails: `rail0` or `rail0..rail3`."""
         return format_rails(self.rails)
 

@@ -328,7 +328,8 @@ def _remove_emptied_variables(draft: drafts.Draft, pod: drafts.EditedPod, ctx: c
     """Remove variables whose `fileKeyRef` another webhook dropped; return True if there were any.
 
     A webhook built on an API without `fileKeyRef` drops the field from every pod that it changes, and the API server
-    rejects a variable with an empty `valueFrom`. That webhook may be called again, so the ranks of this pod get files.
+    rejects a variable with an empty `valueFrom`. That webhook may be called again, so the
+    configuration files of NCCL and UCX deliver the values to this pod.
     """
     has_emptied = False
     for index in ctx.targets:
@@ -343,7 +344,8 @@ def _remove_emptied_variables(draft: drafts.Draft, pod: drafts.EditedPod, ctx: c
             dropped = reasons.Reason(
                 AdmissionCode.LIBRARY_NOT_REACHED,
                 f"another webhook dropped valueFrom.fileKeyRef of {text.join_fitting([*emptied.values()])} in "
-                f"container {container.name}, because it knows only an older Kubernetes API; the ranks get files",
+                f"container {container.name}, because it knows only an older Kubernetes API; NCCL and UCX read files "
+                "instead",
                 fix="update that webhook",
             )
             draft.edit_container(index).remove_env([*emptied], "env")

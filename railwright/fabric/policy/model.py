@@ -592,9 +592,9 @@ class Fabric(Section, frozen=True):
     resolve: Annotated[
         Literal["auto", "always", "never"],
         describe_key(
-            "Whether an init container finds devices, GID indexes and interfaces of the rails in each pod, and checks "
-            "them. `auto`: where the policy does not state what a library needs: the `device` of each rail, and on "
-            "RoCE, eRDMA and PVRDMA also `gidIndex`. `never`: only what the policy states is set.",
+            "Whether an init container finds and checks devices, GID indexes and interfaces of the rails in each pod. "
+            "`auto`: only if the policy does not state all that a library needs (the `device` of each rail; on RoCE, "
+            "eRDMA and PVRDMA also `gidIndex`). `always`: also then. `never`: only what the policy states is set.",
             "auto",
         ),
     ] = "auto"

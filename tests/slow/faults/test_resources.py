@@ -44,7 +44,7 @@ async def crowd(server, count: int, port: int = 0) -> list[shell.Caller]:
     return callers
 
 
-async def test_58_servers_survive_exhausted_file_descriptors_and_a_full_disk(tmp_path, started):
+async def test_58_the_webhook_survives_exhausted_file_descriptors_and_a_full_disk(tmp_path, started):
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # of this process, which opens the other ends
     place = ("--plain-http", *processes.without_cluster(tmp_path))

@@ -323,7 +323,7 @@ def test_lint_reads_the_command_that_follows_a_sourced_script(by):
     assert "N31" in [warning.code for warning in admission.plan_pod(decode_pod(tree), by, build_facts()).warnings]
 
 
-def test_a_container_without_a_command_is_left_unchanged_with_a_warning():
+def test_a_warning_says_that_the_script_is_not_sourced_in_a_container_without_a_command():
     tree = pod(gpus(8, args=["--x"]))
     assert "has no command, so /v/env.sh is not sourced" in list_messages(plan_pod(tree, WITH_SCRIPT))[0]
     after = admit_pod(tree, WITH_SCRIPT)

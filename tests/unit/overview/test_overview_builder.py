@@ -211,7 +211,7 @@ def test_placing_a_single_pod_does_not_change_its_best_possible_bandwidth():
     assert Cluster(SHARED_NICS, [other, share("g", "a-0", gpus=1)]).gang().best == 0.5
 
 
-def test_a_broken_rail_and_its_effect_on_pods_of_other_nodes_are_reasons_of_a_placed_gang():
+def test_a_placed_gang_shows_a_broken_rail_and_that_its_other_pods_cannot_use_it():
     nodes = [placing.mark_broken(placing.build_node("a-0", "a"), "rail1"), placing.build_node("a-1", "a")]
 
     def list_reasons(*where):
@@ -337,7 +337,7 @@ def test_the_reason_of_a_gang_names_a_fabric_that_the_policy_lacks_and_has_a_fix
     assert len(cluster.gang("train/z").why[0].message) < 200
 
 
-def test_missing_domains_in_the_policy_are_the_reason_of_a_gang():
+def test_a_gang_shows_that_the_policy_names_no_domains():
     cluster = Cluster(placing.build_leaves(a=2), gang("a-00", "a-01"), policy=placing.build_policy(domains=[]))
     assert cluster.gang().why[0].message == "the policy names no domains: leaves and uplinks are not modelled"
 

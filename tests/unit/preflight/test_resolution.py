@@ -135,7 +135,7 @@ def build_ipv6(root, *, both: bool):
         (True, [], {"NCCL_IB_ADDR_FAMILY": "AF_INET6"}, 3),
     ],
 )
-def test_the_address_family_is_the_stated_one_or_else_that_of_all_rails(tmp_path, both, options, environment, index):
+def test_ipv6_is_used_only_if_stated_or_if_the_rails_have_no_ipv4(tmp_path, both, options, environment, index):
     build_ipv6(tmp_path, both=both)
     result = run(tmp_path, ROCE, *build_rail_options(2), *options, environment=environment)
     assert (result.code, find(result, "gidIndex")) == (0, [index, index])

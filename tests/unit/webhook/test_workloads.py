@@ -199,7 +199,7 @@ def test_applying_an_unchanged_manifest_again_keeps_the_claims_of_a_template(row
 
 
 @pytest.mark.parametrize(("row", "by"), tables.pair(FROZEN, [BY, RENAMED, None]))
-def test_an_update_restores_a_device_unless_the_last_applied_manifest_has_it(row, by):
+def test_an_update_restores_an_injected_device_but_not_one_that_the_user_had_applied(row, by):
     written = write(row)
     old = add_applied(create(row, written), written)
     assert apply_patch(add_applied(written), update(row, add_applied(written), old, by)) == old
@@ -371,7 +371,7 @@ def build_tasks(label: str | None, count: int) -> dict:
         ((None, 1000), (None, 1001), False),
     ],
 )
-def test_a_stored_workload_with_too_many_templates_can_be_updated(stored, updated, is_allowed):
+def test_an_update_may_keep_too_many_templates_but_not_add_them_or_opt_them_in(stored, updated, is_allowed):
     assert update(VOLCANO, build_tasks(*updated), build_tasks(*stored))["allowed"] == is_allowed
 
 

@@ -52,7 +52,7 @@ def _format_shortage(label: str, devices: node_evaluation.Devices, needed: int) 
 
 def get_label(node_class: node_evaluation.NodeClass, resource: str) -> str:
     """Return the name of the rails that use a resource, or the resource itself if no needed rail does."""
-    return next((pool.need.label for pool in node_class.pools if pool.need.resource == resource), resource)
+    return next((pool.need.display_name for pool in node_class.pools if pool.need.resource == resource), resource)
 
 
 def list_degradations(node_class: node_evaluation.NodeClass, number: int = 1) -> tuple[reason.Reason, ...]:
@@ -67,13 +67,13 @@ def list_degradations(node_class: node_evaluation.NodeClass, number: int = 1) ->
         unshared = sum(pool.rates) / rail_count
         share = sum(itertools.islice(shares, len(pool.need.rails)))
         if pool.devices.allocatable <= 0:
-            degradations.append(reason.Reason(PlacementCode.RAIL_BROKEN, f"{pool.need.label} dead or absent"))
+            degradations.append(reason.Reason(PlacementCode.RAIL_BROKEN, f"{pool.need.display_name} dead or absent"))
         else:
             degradations.extend(rail.describe() for rail in pool.broken)
             if not pool.is_sufficient:
-                degradations.append(reason.Reason(PlacementCode.DEVICE_SHORTAGE, f"{pool.need.label} not free"))
+                degradations.append(reason.Reason(PlacementCode.DEVICE_SHORTAGE, f"{pool.need.display_name} not free"))
             elif not pool.is_healthy:
-                degradations.append(reason.Reason(PlacementCode.RAIL_BROKEN, f"{pool.need.label} degraded"))
+                degradations.append(reason.Reason(PlacementCode.RAIL_BROKEN, f"{pool.need.display_name} degraded"))
         if pool.is_sufficient and share < unshared - CLOSE:
             sharing.append(pool)
     if sharing:
@@ -188,7 +188,7 @@ def explain_nodes(
 
 def _describe_pool_shortage(pool: node_evaluation.Pool, holders: Sequence[pod_usage.Holder]) -> reason.Reason:
     """Return as a reason how much of a pool is free, and which pods (namespace/name) use the rest."""
-    message = _format_shortage(pool.need.label, pool.devices, pool.need.amount)
+    message = _format_shortage(pool.need.display_name, pool.devices, pool.need.amount)
     users = dict.fromkeys([holder.key for holder in holders if holder.requests.get(pool.need.resource, 0) > 0])
     if users:
         others = " and others" if len(users) > _MAX_HOLDERS_NAMED else ""

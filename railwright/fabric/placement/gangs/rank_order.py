@@ -41,7 +41,7 @@ class Ring(NamedTuple):
         """
         # The same walk for each pod of the gang: with the same placed peers every rank finds its own place in it.
         free = dict(slots_by_leaf)
-        for run in sorted(self._list_runs(), key=lambda run: _compute_urgency(run, slots_by_leaf)):
+        for run in sorted(self._list_runs(), key=lambda run: _build_fill_order_key(run, slots_by_leaf)):
             rank_leaves = _fill_run(run, order, free)
             if rank in run.ranks:
                 return rank_leaves[run.ranks.index(rank)]
@@ -71,8 +71,8 @@ class _RankRun(NamedTuple):
     next_leaf: topology.Domain | None
 
 
-def _compute_urgency(run: _RankRun, slots_by_leaf: Mapping[topology.Domain, int]) -> tuple[bool, int]:
-    """Return the sort key of a run; lower is filled first."""
+def _build_fill_order_key(run: _RankRun, slots_by_leaf: Mapping[topology.Domain, int]) -> tuple[bool, int]:
+    """Return the sort key of a run of waiting ranks: runs that fit on a neighbour's leaf first, then shorter ones."""
     neighbours = {leaf for leaf in (run.previous_leaf, run.next_leaf) if leaf is not None}
     fits_on_one_leaf = len(neighbours) == 1 and len(run.ranks) <= slots_by_leaf.get(min(neighbours), 0)
     return not fits_on_one_leaf, len(run.ranks)

@@ -37,7 +37,7 @@ def _explain_rails(node_class: node_evaluation.NodeClass) -> str:
     if not needed:
         return "the pod needs no rails"
     free = sum(1 for rate in _list_rail_rates(node_class) if rate > 0)
-    labels = [pool.need.label for pool in node_class.pools if pool.is_sufficient and not pool.is_healthy]
+    labels = [pool.need.display_name for pool in node_class.pools if pool.is_sufficient and not pool.is_healthy]
     degraded = f", {', '.join(labels)} degraded" if labels else ""
     return f"{free} of {text.format_count(needed, 'rail')} free{degraded}"
 
