@@ -15,15 +15,18 @@ from railwright.cli.checking.snapshots import (
     list_containers,
     require_value,
 )
-from railwright.cluster.installed_names import CERTS, EXTENDER, NAMESPACE, POLICY, SCHEDULER, WEBHOOK
+from railwright.cluster.installed_names import CERTS, EXTENDER, INSTALLATION, NAMESPACE, POLICY, SCHEDULER, WEBHOOK
 from railwright.fabric import text, version
 from railwright.fabric.policy import shortcomings
 
 GROUP = "installation"
 
+# without it, the chart names the objects of a release NAME that lacks its own name NAME-railwright-...
+_OVERRIDE = "" if "railwright" in INSTALLATION else f" --set fullnameOverride={INSTALLATION}"
 _INSTALL = (
-    f"helm install railwright CHART -n {NAMESPACE} --create-namespace, or kubectl apply -k FOLDER (with your "
-    "kustomization.yaml). If it is in another namespace: railwright check -n NAMESPACE"
+    f"helm install {INSTALLATION} CHART -n {NAMESPACE} --create-namespace{_OVERRIDE}, or "
+    "kubectl apply -k FOLDER (with your kustomization.yaml). If it is in another namespace: "
+    "railwright check -n NAMESPACE"
 )
 
 
