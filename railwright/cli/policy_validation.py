@@ -6,10 +6,12 @@ from typing import Any
 
 from railwright.cli import cluster_access, formats, options, output, policy_sources
 from railwright.cluster import client as clients
-from railwright.cluster import errors, policies, resources, watch_wire
+from railwright.cluster import errors, installed_names, policies, resources, watch_wire
 from railwright.fabric import text
 from railwright.fabric.lint import engine
 from railwright.fabric.policy import model, schema, shortcomings
+from railwright.fabric.reasons import reason
+from railwright.fabric.reasons.codes import AdmissionCode
 from railwright.fabric.workloads import fabric_users
 
 
@@ -48,8 +50,34 @@ def validate_policies(arguments: argparse.Namespace) -> int:
     return output.FINDINGS if is_rejected else output.OK
 
 
+_BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+
+
+async def _has_denying_bindings(client: clients.Client) -> bool:
+    """True if a ValidatingAdmissionPolicy of railwright is bound with Deny; False also without the right to read it."""
+    try:
+        bindings = await watch_wire.list_objects(client, _BINDINGS, Any)
+    except errors.ApiError:
+        return False
+    own = f"{installed_names.INSTALLATION}-"
+    specs = [binding["spec"] for binding in bindings]
+    return any(spec["policyName"].startswith(own) and "Deny" in spec["validationActions"] for spec in specs)
+
+
+_DENIED_IN_WARN = reason.Reason(
+    AdmissionCode.NOT_INJECTED,
+    "mode: the ValidatingAdmissionPolicies of railwright are bound with Deny, and mode warn adds no injection record, "
+    "so they reject opted-in pods",
+    fix="bind them with Warn first (chart value admissionPolicy.mode=Warn)",
+)
+
+
 async def _compare_with_cluster(client: clients.Client, documents: Sequence[model.PolicyDocument]) -> list[list[str]]:
-    """Return the warnings about each policy: its objects that the cluster lacks, and fabrics in use that it removes."""
+    """Return the warnings about each policy.
+
+    They name the objects that the cluster lacks, the fabrics in use that the policy removes, and a mode warn in which
+    opted-in pods would be rejected.
+    """
     from webhook import policy_validation, state
 
     known, nodes = state.State(), list[Any]()
@@ -65,16 +93,18 @@ async def _compare_with_cluster(client: clients.Client, documents: Sequence[mode
         nodes = listed if kind is resources.NODES else nodes
     cluster = known.cluster._replace(node_labels=[node.metadata.labels for node in nodes])
     current = await policy_sources.find_policy(client)
+    is_denied = await _has_denying_bindings(client)
     compared = []
     for document in documents:
-        found = list(shortcomings.find_shortcomings(document, cluster))
+        found = [_DENIED_IN_WARN] if is_denied and not document.is_enforced else []
+        found += shortcomings.find_shortcomings(document, cluster)
         lost = fabric_users.list_removed_labels(current.document, document) if isinstance(current, model.Policy) else ()
         if lost:
             users = fabric_users.Users(
                 await policy_validation.list_labelled_pods(client, lost), known.namespaces.by_key or {}
             )
             found += fabric_users.explain_uses(lost, users)
-        compared.append([reason.line for reason in found])
+        compared.append([warning.line for warning in found])
     return compared
 
 

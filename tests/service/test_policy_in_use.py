@@ -140,3 +140,30 @@ async def test_policy_validate_warns_of_a_network_whose_cni_configuration_is_no_
         "NetworkInvalid: fabrics.roce.rails: spec.config of NetworkAttachmentDefinition prod/lan0 is invalid (line 1,"
     )
     assert (invalid in out, "NetworkInvalid" in out) == (",}" in config,) * 2
+
+
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+
+
+@pytest.mark.parametrize(
+    ("mode", "policy", "action", "status", "is_warned"),
+    [
+        ("warn", "railwright-injected", "Deny", None, True),
+        ("enforce", "railwright-injected", "Deny", None, False),
+        ("warn", "railwright-injected", "Warn", None, False),
+        ("warn", "others-policy", "Deny", None, False),
+        ("warn", "railwright-injected", "Deny", 403, False),
+    ],
+)
+async def test_policy_validate_warns_of_mode_warn_while_admission_policies_deny_pods_without_a_record(
+    cluster, run, tmp_path, mode, policy, action, status, is_warned
+):
+    binding = {"metadata": {"name": policy}, "spec": {"policyName": policy, "validationActions": [action, "Audit"]}}
+    cluster.lists |= {"/api/v1/namespaces": NAMESPACES, "/api/v1/nodes": [], BINDINGS: [binding]}
+    cluster.fault = lambda request: status if request.path == BINDINGS else None
+    file = tmp_path / "policy.yaml"
+    file.write_text(f"{POLICY.format('')}mode: {mode}\n")
+    code, out, err = await run("policy", "validate", "--from-cluster", str(file))
+    assert (code, err) == (0, "")
+    said = f"{file}: warning: NotInjected: mode: the ValidatingAdmissionPolicies of railwright are bound with Deny, "
+    assert (said in out) == is_warned, out
