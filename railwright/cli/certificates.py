@@ -83,6 +83,12 @@ async def rotate_once(arguments: argparse.Namespace, client: clients.Client) -> 
             return _report_rotation(arguments, steps, result, active_rotator.state)
 
 
+_RENEW_SCHEDULERS = (
+    "schedulers that verify the extender (kube-scheduler, Volcano) need the new CA bundle, and a restart: "
+    r"kubectl -n {} get secret {} -o jsonpath='{{.data.ca\.crt}}' | base64 -d"
+)
+
+
 def _report_rotation(
     arguments: argparse.Namespace,
     steps: list[rotation.Step],
@@ -98,6 +104,9 @@ def _report_rotation(
         formats.print_document(document, arguments.output)
     else:
         print(f"next: {wait.until:%Y-%m-%d %H:%M} UTC, {wait.reason}")
+        is_new_ca = any(step.action is rotation.Action.PREPARE for step in steps)
+        if is_new_ca and state is not None and "extender" in state.secrets:
+            print(_RENEW_SCHEDULERS.format(arguments.namespace, inventory.SECRETS["extender"]))
     for kind in missing:  # nothing calls the webhook then
         print(
             f"{kind} {installation.CONFIGURATION!r} does not exist; apply the manifests, then run the command again",

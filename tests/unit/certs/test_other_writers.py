@@ -224,6 +224,29 @@ async def test_a_single_run_shows_on_a_terminal_how_long_it_waits_and_why(monkey
     assert re.search(r"waiting until \d\d:\d\d:\d\d UTC: clients need time to read the next CA", err)
 
 
+@pytest.mark.parametrize(
+    ("options", "has_extender", "is_named"),
+    [(["--renew-ca"], True, True), (["--renew-ca"], False, False), ([], True, False)],
+)
+async def test_a_single_run_with_a_new_ca_prints_how_the_schedulers_of_the_extender_get_it(
+    capsys, options, has_extender, is_named
+):
+    arguments = dispatch.build_parser().parse(["certs", "rotate", *options, "-n", "railwright-system"])[1]
+    cluster = Cluster()
+    await Site(cluster).settle()
+    if not has_extender:
+        del cluster.objects[SERVICE]
+    assert await certificates.rotate_once(arguments, cluster) == output.OK
+    last = capsys.readouterr().out.splitlines()[-1]
+    command = (
+        r"kubectl -n railwright-system get secret railwright-extender-tls -o jsonpath='{.data.ca\.crt}' | base64 -d"
+    )
+    assert (last.endswith(f"need the new CA bundle, and a restart: {command}"), last.startswith("next: ")) == (
+        is_named,
+        not is_named,
+    )
+
+
 def read_secrets(cluster: Cluster) -> dict[str, dict]:
     return {path.rpartition("/")[2]: tree["data"] for path, tree in cluster.objects.items() if "data" in tree}
 
