@@ -160,9 +160,12 @@ def _check_order(view: resolution.ContainerView, rails: Sequence[resolution.Reso
 
 
 def _check_common_index(view: resolution.ContainerView, rails: Sequence[resolution.ResolvedRail]) -> Iterator[Problem]:
-    """Warn if the rails' GID indexes differ: UCX, NVSHMEM and Mooncake take one index for all devices."""
-    indexes = {rail.gid.position for rail in rails if rail.gid}
-    if len(indexes) > 1 and view.expectations.stated_index is None:
+    """Warn if the rails' GID indexes differ, and neither an index nor an address range is stated.
+
+    UCX, NVSHMEM and Mooncake take one index for all devices. NCCL chooses a GID for each device by the range.
+    """
+    indexes, stated = {rail.gid.position for rail in rails if rail.gid}, view.expectations
+    if len(indexes) > 1 and stated.stated_index is None and stated.address_range is None:
         listed = ", ".join(f"{rail.rail.name} {rail.gid.position}" for rail in rails if rail.gid)
         fix = "set `nccl.addressRange`, by which NCCL 2.21 and newer chooses; other libraries may use a GID of the host"
         yield Problem("GID indexes", f"differ ({listed}), so none is written", fix, stated=False)

@@ -84,6 +84,8 @@ def test_rails_with_different_gid_indexes_get_a_warning_and_no_index(tmp_path):
     assert not [name for name in read_env(result) if name.endswith("GID_INDEX")]
     assert "2 rails ready" in result.line
     assert "warning: GID indexes: differ (rail0 7, rail1 9), so none is written: set `nccl.addressRange`" in result.line
+    result = run(tmp_path, ROCE, *build_rail_options(2), "--address-range=192.168.0.0/16")
+    assert (find(result, "gidIndex"), "warning" in result.line) == ([7, 9], False)
 
 
 def test_a_virtual_function_in_the_pod_is_found_by_its_pci_function(tmp_path):
