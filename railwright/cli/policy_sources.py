@@ -91,7 +91,7 @@ async def find_namespace_labels(client: clients.Client, namespace: str) -> Mappi
     return None if found is None else found.metadata.labels
 
 
-async def is_unenforced(client: clients.Client) -> bool:
+async def is_policy_in_mode_warn(client: clients.Client) -> bool:
     """Return True if the policy is in mode warn; False also if it cannot be read."""
     policy = await find_readable_policy(client)
     return policy is not None and not policy.document.is_enforced

@@ -130,7 +130,10 @@ async def check_installation(client: clients.Client, arguments: argparse.Namespa
 
 
 def get_exit_code(results: Sequence[Result], *, strict: bool, allow_unread: bool) -> int:
-    """Return 1 if a check failed, 2 if the cluster was unreadable or, unless allowed, partly readable, else 0."""
+    """Return the exit code: 2 if no API server answered, else 1 if a check failed or, with `strict`, warned.
+
+    Otherwise 2 if a check could not read its objects, unless `allow_unread`, and 0 if all could.
+    """
     if _is_unreachable(results):
         return output.UNUSABLE
     if _list_failures(results, strict=strict):

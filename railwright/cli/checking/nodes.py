@@ -17,8 +17,8 @@ from railwright.fabric.reasons.codes import AdmissionCode as Code
 GROUP = "nodes and rails"
 
 
-def list_fabrics(snapshot: Snapshot) -> Mapping[str, model.Fabric]:
-    """Return the fabrics with rails. A rail without a resource gets the resource in its network's annotation.
+def list_rdma_fabrics(snapshot: Snapshot) -> Mapping[str, model.Fabric]:
+    """Return the fabrics with rails that are not TCP. A rail without a resource gets that of its network's annotation.
 
     Raises SkipError without a valid policy, or if such a network cannot be read.
     """
@@ -55,7 +55,7 @@ def list_nodes(snapshot: Snapshot, fabric: model.Fabric) -> list[object_info.Nod
 @row(
     f"correct the network or the policy: kubectl get net-attach-def -A; {rows.EDIT_POLICY}",
     after="policy",
-    each=list_fabrics,
+    each=list_rdma_fabrics,
     heals=True,
 )
 def check_rail_networks(snapshot: Snapshot, fabric: model.Fabric) -> Result:
@@ -96,7 +96,7 @@ def _find_webhook_warning(
 @row(
     f"check the device plugin's pods and configuration (kubectl describe node NODE), or {rows.EDIT_POLICY}",
     after="policy rail-networks",
-    each=list_fabrics,
+    each=list_rdma_fabrics,
     heals=True,
 )
 def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Result:
@@ -121,7 +121,7 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Result:
             f"no node has an accelerator ({', '.join(snapshot.accelerators)})",
             f"check the pods of the device plugins, and `accelerators` in the policy: {rows.EDIT_POLICY}",
         )
-    others = [pool for other in list_fabrics(snapshot).values() for pool in _list_device_pools(other)]
+    others = [pool for other in list_rdma_fabrics(snapshot).values() for pool in _list_device_pools(other)]
     nodes = [node for node in with_accelerators if _has_device(node, pools) or not _has_device(node, others)]
     missing = [
         f"{node.name} lacks {text.join_first(lacking, 2)}"
@@ -144,7 +144,7 @@ def check_rail_offered(snapshot: Snapshot, fabric: model.Fabric) -> Result:
     "check the NIC's link and the device plugin's log on that node: kubectl describe node NODE; to correct the "
     "annotation: kubectl annotate node NODE railwright.io/broken-rails=RAIL --overwrite",
     after="policy rail-offered",
-    each=list_fabrics,
+    each=list_rdma_fabrics,
     heals=True,
 )
 def check_rail_dead(snapshot: Snapshot, fabric: model.Fabric) -> Result:
@@ -162,7 +162,7 @@ def check_rail_dead(snapshot: Snapshot, fabric: model.Fabric) -> Result:
         for name in _list_device_pools(fabric)
         if (capacity := node.capacity.get(name)) and not node.allocatable.get(name)
     ]
-    known = {rail.name for other in list_fabrics(snapshot).values() for rail in other.rails}
+    known = {rail.name for other in list_rdma_fabrics(snapshot).values() for rail in other.rails}
     misspelt = [
         f"{node.name}: {names.BROKEN_RAILS} names {text.join_first(others, 2)}, but no fabric has such a rail"
         for node in list_nodes(snapshot, fabric)
@@ -191,7 +191,7 @@ def check_node_shapes(snapshot: Snapshot) -> Result:
 @row(
     "label the nodes (topograph does it), or correct `placement.domains`: kubectl label node NODE KEY=LEAF",
     after="policy",
-    each=list_fabrics,
+    each=list_rdma_fabrics,
     heals=True,
 )
 def check_domains(snapshot: Snapshot, fabric: model.Fabric) -> Result:

@@ -46,7 +46,7 @@ def check_volcano_configuration(snapshot: Snapshot) -> Result:
     missing = "ConfigMap volcano-system/volcano-scheduler-configmap does not exist"
     require_value(snapshot.find_object("volcano"), f"{missing}: Volcano is not installed, or is configured elsewhere")
     fabrics, tree = (
-        nodes.list_fabrics(snapshot),
+        nodes.list_rdma_fabrics(snapshot),
         configuration.read_volcano_configuration(find_named(snapshot.get_readable_objects("volcano"))),
     )
     if isinstance(tree, str):
@@ -106,7 +106,7 @@ def _find_url_problems(url: str, snapshot: Snapshot) -> Iterator[str]:
 @row(
     "let one scheduler place all pods that request accelerators of these nodes: name it in their schedulerName, or "
     "taint the nodes and let only pods of the fabric tolerate it",
-    each=nodes.list_fabrics,
+    each=nodes.list_rdma_fabrics,
     after="policy",
 )
 def check_schedulers(snapshot: Snapshot, fabric: model.Fabric) -> Result:

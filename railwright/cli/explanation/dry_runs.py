@@ -86,7 +86,7 @@ async def preview_by_dry_run(client: clients.Client, template: templates.Templat
     if opted_in.label is None:
         return msgspec.structs.replace(preview, opt_in_unknown=opted_in.unknown, unaccelerated=opted_in.unaccelerated)
     message = await policy_sources.describe_disabled(client)
-    if not message and await policy_sources.is_unenforced(client):
+    if not message and await policy_sources.is_policy_in_mode_warn(client):
         return msgspec.structs.replace(preview, outcome=reviews.WOULD_PATCH, message=_UNWARNED)
     return msgspec.structs.replace(preview, message=message or _UNCALLED)
 
@@ -97,7 +97,7 @@ async def _explain_rejection(
     template, warnings = preview.template, [_read_warning(line) for line in error.warnings]
     outcome, message = reviews.REFUSED, _describe_error(error, template.namespace)
     has_warned = bool(_find_warn_outcome(warnings))
-    if _NOT_INJECTED.search(error.message) and (has_warned or await policy_sources.is_unenforced(client)):
+    if _NOT_INJECTED.search(error.message) and (has_warned or await policy_sources.is_policy_in_mode_warn(client)):
         message = _UNENFORCED
         if template.inherits_label:
             # in mode warn the label of a workload is not copied, so the pods that its controller creates lack it

@@ -67,7 +67,7 @@ async def find_cluster_cause(client: clients.Client) -> str:
     with contextlib.suppress(errors.ClusterError):
         if disabled := await policy_sources.describe_disabled(client):
             return disabled
-    return policy_sources.UNENFORCED if await policy_sources.is_unenforced(client) else ""
+    return policy_sources.UNENFORCED if await policy_sources.is_policy_in_mode_warn(client) else ""
 
 
 _MAX_OWNERS = 4  # of a pod, one above the other: the longest known chain is Job, JobSet and TrainJob

@@ -69,15 +69,15 @@ def build_facts(pod: job_pods.Pod) -> PodFacts:
     )
 
 
-async def _explain_uninjected(client: clients.Client, pod: job_pods.Pod, record: PodFacts) -> PodFacts:
-    """Return the record with the reason why a pod is not injected although it or its workload opted in."""
+async def _explain_uninjected(client: clients.Client, pod: job_pods.Pod, facts: PodFacts) -> PodFacts:
+    """Return the facts with the reason why a pod is not injected although it or its workload opted in."""
     opted_in = await opt_ins.find_opt_in(client, pod) if opt_in.is_uninjected(pod) else opt_ins.OptIn(None)
     if opted_in.label is not None:
-        return msgspec.structs.replace(record, uninjected=await opt_ins.describe_uninjected(client, pod, opted_in))
-    record = msgspec.structs.replace(record, opt_in_unknown=opted_in.unknown, unaccelerated=opted_in.unaccelerated)
+        return msgspec.structs.replace(facts, uninjected=await opt_ins.describe_uninjected(client, pod, opted_in))
+    facts = msgspec.structs.replace(facts, opt_in_unknown=opted_in.unknown, unaccelerated=opted_in.unaccelerated)
     if names.FABRIC in pod.metadata.labels or names.INJECTION in pod.metadata.annotations:
-        return record
-    uninjected, warnings = "", list(record.warnings)
+        return facts
+    uninjected, warnings = "", list(facts.warnings)
     for workload in await opt_ins.read_owners(client, pod.metadata):
         title = f"{workload.kind.name} {workload.metadata.name}"
         unpassed = (warning.text for warning in keys.check_label(workload.kind, workload.label, workload.templates))
@@ -85,7 +85,7 @@ async def _explain_uninjected(client: clients.Client, pod: job_pods.Pod, record:
             causes = "; ".join(filter(None, (await opt_ins.find_cluster_cause(client), f"{title}: {problem}")))
             uninjected = f"not injected, because the pod has no label {names.FABRIC}; {causes}"
         warnings += [warning.prefix_with(title) for warning in keys.check_workload(workload)]
-    return msgspec.structs.replace(record, uninjected=uninjected, warnings=warnings)
+    return msgspec.structs.replace(facts, uninjected=uninjected, warnings=warnings)
 
 
 async def _explain_unasked(client: clients.Client, pod: views.Pod) -> str:
@@ -183,27 +183,27 @@ _STYLES = {
 }
 
 
-def print_facts(record: PodFacts) -> None:
+def print_facts(facts: PodFacts) -> None:
     """Print the injection, then the extender's explanation, otherwise the state of the pod."""
-    place = f" on node {record.node}" if record.node else ""
-    injection = record.uninjected or (record.summary if record.fabric else record.no_opt_in or "did not opt in")
-    output.print_styled((f"Pod {record.pod}{place}: {injection}", "bold"))
-    if record.preflight_failure:
-        output.print_styled((record.preflight_failure, "bold red"))
-    if record.preflight_warning:
-        output.print_styled((record.preflight_warning, "yellow"))
-    if record.kubelet_warning:
-        output.print_styled((f"not running: {record.kubelet_warning}", "yellow"))
-    recorded.print_injection(record)
-    if record.unasked:
-        output.print_styled((f"warning: {record.unasked}", "yellow"))
-    if record.placement is not None:
-        _print_placement(record.placement)
+    place = f" on node {facts.node}" if facts.node else ""
+    injection = facts.uninjected or (facts.summary if facts.fabric else facts.no_opt_in or "did not opt in")
+    output.print_styled((f"Pod {facts.pod}{place}: {injection}", "bold"))
+    if facts.preflight_failure:
+        output.print_styled((facts.preflight_failure, "bold red"))
+    if facts.preflight_warning:
+        output.print_styled((facts.preflight_warning, "yellow"))
+    if facts.kubelet_warning:
+        output.print_styled((f"not running: {facts.kubelet_warning}", "yellow"))
+    recorded.print_injection(facts)
+    if facts.unasked:
+        output.print_styled((f"warning: {facts.unasked}", "yellow"))
+    if facts.placement is not None:
+        _print_placement(facts.placement)
         return
-    if record.fabric and not record.uninjected:
-        print(_STATES[record.state].format(phase=record.phase, node=record.node))
-    if record.waiting:
-        output.print_styled((f"because: {record.waiting}", "yellow"))
+    if facts.fabric and not facts.uninjected:
+        print(_STATES[facts.state].format(phase=facts.phase, node=facts.node))
+    if facts.waiting:
+        output.print_styled((f"because: {facts.waiting}", "yellow"))
 
 
 def _print_placement(explanation: overview_types.Explanation) -> None:

@@ -23,7 +23,7 @@ class Term(NamedTuple):
 
 
 Selection = Sequence[Term]
-"""Terms of the expressions of a DeviceClass. A device is selected if it meets all."""
+"""The terms of all CEL expressions of a DeviceClass, which selects the devices that meet every term."""
 
 _TEXT = r"""(?:"[^"\\\r\n]*"|'[^'\\\r\n]*')"""
 _TERM = re.compile(

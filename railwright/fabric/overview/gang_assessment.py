@@ -340,8 +340,8 @@ def _explain_better_plan(placement: placement_result.PlacementResult, plan: plan
     )
     message = (
         f"{pods} on {leaves} ({node_explainer.format_counts_by_leaf(placement.leaves.items())}) with "
-        f"{placement.bandwidth:.2f} of full bandwidth; recreated now, the gang could have {plan.bandwidth:.2f} on "
-        f"{_format_leaves(plan.leaves)}"
+        f"{placement.bandwidth:.2f} of full bandwidth (modelled); recreated now, the gang could have "
+        f"{plan.bandwidth:.2f} on {_format_leaves(plan.leaves)}"
     )
     return reason.Reason(PlacementCode.BETTER_PLAN, message)
 

@@ -24,7 +24,7 @@ def describe_key(meaning: str, *example: object) -> msgspec.Meta:
 
 
 def _match_text(pattern: str, phrase: str) -> msgspec.Meta:
-    """Return the annotation of a text: a pattern for the whole text, and the end of the error "VALUE is not ...".
+    """Return the msgspec.Meta of a text: its pattern, and the `phrase` that ends the error "VALUE is not ...".
 
     Python and ECMAScript interpret the patterns the same way. YAML language servers show `patternErrorMessage`.
     """

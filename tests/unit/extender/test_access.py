@@ -78,7 +78,9 @@ async def test_a_user_without_the_permission_gets_403_with_the_user_name(answer)
     [errors.UnreachableError("refused"), FORBIDDEN, b"<html>", b'{"status": 1}'],
 )
 @pytest.mark.parametrize("before", [[], [KNOWN]], ids=["token", "access"])
-async def test_a_failed_review_gets_503_and_a_forbidden_review_names_the_missing_permission(failure, before):
+async def test_a_failed_token_or_access_review_gets_503_and_names_the_permission_that_the_extender_lacks(
+    failure, before
+):
     status, reason = await check_access(ApiServer(*before, failure))
     assert status == 503
     assert "t0ken" not in reason

@@ -72,7 +72,9 @@ def test_a_gang_on_more_leaves_than_necessary_is_reported_as_spread():
     gang = site.explain("w-0").gang
     assert (gang.state, gang.leaves, gang.min_leaves, gang.bandwidth) == (overview_types.SPREAD, 2, 1, 0.5)
     assert messages(gang.why) == texts(outcome.reasons)
-    assert messages(gang.why)[0].startswith("4 pods on 2 leaves (a in s-a 3, b in s-b 1) with 0.50 of full bandwidth")
+    assert messages(gang.why)[0].startswith(
+        "4 pods on 2 leaves (a in s-a 3, b in s-b 1) with 0.50 of full bandwidth (modelled)"
+    )
 
 
 def test_a_gang_on_the_fewest_possible_leaves_is_not_reported_as_spread():

@@ -158,7 +158,7 @@ def test_a_scored_pod_is_no_longer_assumed_once_the_watch_shows_it_bound_or_dele
     assert site.list_counted() == {}
 
 
-def test_an_announcement_by_volcano_takes_precedence_over_a_scored_pod(site):
+def test_the_node_that_volcano_announced_takes_precedence_over_the_one_assumed_from_a_score(site):
     """The pod has changed from one scheduler to the other, in both directions."""
     filter_and_prioritize(site, 0)
     assert site.allocate(site.peers[0], B[0]) == ""

@@ -53,7 +53,9 @@ def test_the_reason_for_two_leaves_is_that_the_largest_holds_too_few_pods():
 def test_the_reason_names_why_a_single_leaf_would_be_slower():
     slow = build_node("a-9", "a", spine="s-a", capacity={RESOURCES[2]: "2"})
     _, why = messages([*build_leaves(a=4), slow, *build_leaves(b=3)], 5)
-    assert why[0] == ("1 leaf has enough slots (a in s-a), but at 0.88 of full bandwidth: rail2 degraded on 1 node")
+    assert why[0] == (
+        "1 leaf has enough slots (a in s-a), but at 0.88 of full bandwidth (modelled): rail2 degraded on 1 node"
+    )
 
 
 def test_the_reason_for_less_bandwidth_names_numa_splits():
@@ -67,8 +69,10 @@ def test_the_reason_for_less_bandwidth_names_numa_splits():
     )
     decision, diagnosed = diagnose(state, request)
     assert decision.plan.bandwidth == pytest.approx(bandwidth.MISALIGNED)
-    assert texts(diagnosed.why) == (
-        "the gang gets 0.63 of full bandwidth: faster nodes have slots for 0 of the 4 pods; NUMA splits on 4 nodes",
+    (why,) = texts(diagnosed.why)
+    assert why == (
+        "the gang gets 0.63 of full bandwidth (modelled): faster nodes have slots for 0 of the 4 pods; "
+        "NUMA splits on 4 nodes"
     )
 
 
@@ -85,7 +89,9 @@ def test_a_node_on_which_pods_share_nics_is_degraded(pods, number, shared):
 def test_the_reason_for_less_bandwidth_names_the_uplinks_of_a_small_leaf():
     _, why = messages(build_leaves(a=1, b=1), 2, oversubscription=[7])
     assert why[0].endswith("2 leaves are needed")
-    assert why[1].startswith("the gang gets 0.14 of full bandwidth: the uplinks of a in s-a (1 node, 7:1) carry 0.14")
+    assert why[1].startswith(
+        "the gang gets 0.14 of full bandwidth (modelled): the uplinks of a in s-a (1 node, 7:1) carry 0.14"
+    )
 
 
 def test_the_reason_names_the_rails_that_the_gang_cannot_use():
@@ -97,7 +103,7 @@ def test_the_reason_names_the_rails_that_the_gang_cannot_use():
     assert decision.plan.bandwidth == pytest.approx(0.75)
     assert texts(diagnosed.why) == (
         (
-            "the gang gets 0.75 of full bandwidth: faster nodes have slots for 0 of the 4 pods; "
+            "the gang gets 0.75 of full bandwidth (modelled): faster nodes have slots for 0 of the 4 pods; "
             "rail3 dead or absent on 4 nodes"
         ),
     )

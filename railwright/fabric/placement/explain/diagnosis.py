@@ -100,7 +100,8 @@ def _explain_leaf_count(decision: decisions.Decision) -> Iterable[reason.Reason]
         value = alternative.bandwidth
         weak = _list_weak_uplinks(decision, fewer, value + node_explainer.CLOSE) if len(fewer) > 1 else ()
         causes = _join_first([*weak, *_list_degradations(decision, fewer, value)])
-        message = f"{leaves} enough slots ({names}), but at {value:.2f} of full bandwidth{causes and f': {causes}'}"
+        share = f"{value:.2f} of full bandwidth (modelled)"
+        message = f"{leaves} enough slots ({names}), but at {share}{causes and f': {causes}'}"
     elif not set(peer_leaves) <= set(fewer):
         counts = node_explainer.format_counts_by_leaf((leaf, peers_by_leaf[leaf]) for leaf in peer_leaves)
         message = (
@@ -132,7 +133,7 @@ def _explain_bandwidth(decision: decisions.Decision) -> Iterable[reason.Reason]:
             fix="label these nodes",
         )
         return
-    at_most = f"the gang gets {plan.bandwidth:.2f} of full bandwidth"
+    at_most = f"the gang gets {plan.bandwidth:.2f} of full bandwidth (modelled)"
     better = _count_slots_by_leaf(decision, plan.bandwidth + node_explainer.CLOSE)
     if sum(better.values()) >= remaining:
         weak = _list_weak_uplinks(decision, plan.leaves, plan.bandwidth + 2 * node_explainer.CLOSE)

@@ -89,10 +89,11 @@ def find_segments(
 ) -> Segments:
     """Return the segments of the requesting pod's gang. The pod must have one (`has_segment` of its request).
 
-    Pods are numbered by the index of their framework, even if some do not exist. Without indexes they are numbered in
-    order, and missing pods come last; until all exist, no segment has a domain. A pod that has ended keeps its number
-    and needs no slot. All segments count as whole while the declared size is unknown, because its watch may be later
-    than that of the pods. Assumptions about the pods with the UIDs `uncertain` do not count.
+    The number of a pod decides its segment. It is the index that the framework gives, even if pods with lower indexes
+    do not exist. Without indexes it is the place among the existing pods in rank order; it may change while pods are
+    missing, so until all exist, no segment has a domain. A pod that has ended keeps its number and needs no slot. If
+    the declared size of the gang is not known yet, because its watch may lag, the last segment counts as whole. Assumed
+    pods whose UIDs are in `uncertain` do not count.
     """
     devices = request.devices
     placed = gang_status.list_placed_peers(request.gang, cluster, except_uid=request.uid, ignored_uids=uncertain)
