@@ -266,7 +266,7 @@ async def test_the_default_values_install_admission_only(helm):
     left = {(kind, name) for _, kind, _, name in admission}
     assert len(left) <= 22, sorted(left)
     assert ("ClusterRole", "railwright-cluster-view") in left, "`gangs` and `fabric` need no extender"
-    assert f"admission only: {len(left)} objects," in (ROOT / "README.md").read_text()
+    assert f"admission only: {len(left)} objects." in (ROOT / "README.md").read_text()
     assert not {kind for kind, _ in left} & {GUARD, f"{GUARD}Binding"}
     assert [name for kind, name in left if kind == "ConfigMap"] == ["railwright-last-policy"]
     assert {name for _, name in left if "extender" in name or "dashboard" in name} == set()
