@@ -104,7 +104,8 @@ def _report_rotation(
         formats.print_document(document, arguments.output)
     else:
         print(f"next: {wait.until:%Y-%m-%d %H:%M} UTC, {wait.reason}")
-        is_new_ca = any(step.action is rotation.Action.PREPARE for step in steps)
+        # an earlier run or the rotator may have prepared the CA that this run activates
+        is_new_ca = any(step.action in (rotation.Action.PREPARE, rotation.Action.ACTIVATE) for step in steps)
         if is_new_ca and state is not None and "extender" in state.secrets:
             print(_RENEW_SCHEDULERS.format(arguments.namespace, inventory.SECRETS["extender"]))
     for kind in missing:  # nothing calls the webhook then

@@ -247,6 +247,17 @@ async def test_a_single_run_with_a_new_ca_prints_how_the_schedulers_of_the_exten
     )
 
 
+async def test_the_run_that_completes_an_interrupted_change_of_the_ca_says_how_the_schedulers_get_it(capsys):
+    arguments = dispatch.build_parser().parse(["certs", "rotate", "--overlap=1s", "-n", "railwright-system"])[1]
+    cluster = Cluster()
+    site = Site(cluster)
+    await site.settle()
+    assert (await site.rotator.make_step(renew_ca=True)).action is rotation.Action.PREPARE
+    assert await certificates.rotate_once(arguments, cluster) == output.OK
+    out, _ = capsys.readouterr()
+    assert "schedulers that verify the extender (kube-scheduler, Volcano) need the new CA bundle" in out
+
+
 def read_secrets(cluster: Cluster) -> dict[str, dict]:
     return {path.rpartition("/")[2]: tree["data"] for path, tree in cluster.objects.items() if "data" in tree}
 
