@@ -48,4 +48,4 @@ async def add_object(spec: reflector.WatchSpec, body: bytes) -> reflector.Reflec
 def remove_objects(source: reflector.Reflector) -> None:
     """Remove all objects of a watch."""
     for identity in list(source._known.values()):
-        source._forget(identity)
+        source._remove(identity)
