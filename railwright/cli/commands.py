@@ -190,8 +190,8 @@ _POLICY_ACTIONS = {
         (
             build_option(
                 "--cloud NAME",
-                "Profile to print; with --from-cluster, the only profile that is compared with the nodes. Without both"
-                " options, list the profiles.",
+                "Profile to print; with --from-cluster, the only profile that is compared with the nodes. Without"
+                " this option and --from-cluster, list the profiles.",
                 default=None,
                 choices=_PROFILES,
             ),

@@ -203,7 +203,10 @@ def _find_present_cause(node_class: node_evaluation.NodeClass) -> reason.Reason 
 
 
 def _find_limiting_resource(node_class: node_evaluation.NodeClass) -> str | None:
-    """Return the resource of which too little is free for a pod, or of which other pods use a slot's share; or None."""
+    """Return the resource that limits the slots of a node of this class because other pods use it.
+
+    Without a slot, it is the first resource with less free than the pod requests. None if other pods cost no slot.
+    """
     if short := node_explainer.list_short_resources(node_class):
         return short[0]
     slots = len(node_class.slot_numa_factors)
